@@ -54,7 +54,7 @@ type Deadlocks struct {
 }
 
 // FindDeadlocks finds what can never go on unless somebody ends a run: a holder that waits for a slot of which all are
-// held by runs that wait in turn. It is pure. Something is dead as long as nothing says that it lives, so the result is
+// held by runs that wait as well. It is pure. Something is dead as long as nothing says that it lives, so the result is
 // the largest set in which each waits for others of the set only.
 func FindDeadlocks(w Waits) Deadlocks {
 	d := Deadlocks{

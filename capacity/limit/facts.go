@@ -43,7 +43,7 @@ func (r *reading) count(b *pgx.Batch, uses []entities.LimitUse) {
 	type held struct {
 		Name, Key, Tenant string
 		Held              int
-		RateAt, TurnAt    *time.Time
+		RateAt, ServedAt  *time.Time
 	}
 	pg.LoadEach(b, func(h held) {
 		p, t := Bucket{h.Name, h.Key}, Bucket{h.Name, h.Tenant}
@@ -51,16 +51,16 @@ func (r *reading) count(b *pgx.Batch, uses []entities.LimitUse) {
 		if h.RateAt != nil {
 			r.Rates[p] = *h.RateAt
 		}
-		if h.TurnAt != nil {
-			r.Turns[t] = *h.TurnAt
+		if h.ServedAt != nil {
+			r.Served[t] = *h.ServedAt
 		}
 	}, `
 		SELECT u.*, (SELECT coalesce(sum(cost), 0) FROM permits h WHERE h.project = $1 AND h.name = u.name AND h.key = u.key
 				AND h.granted_at IS NOT NULL)::integer AS held,
 			(SELECT at FROM limit_clocks c WHERE c.project = $1 AND c.name = u.name AND c.kind = 'rate' AND c.key = u.key)
 				AS rate_at,
-			(SELECT at FROM limit_clocks c WHERE c.project = $1 AND c.name = u.name AND c.kind = 'turn' AND c.key = u.tenant)
-				AS turn_at
+			(SELECT at FROM limit_clocks c WHERE c.project = $1 AND c.name = u.name AND c.kind = 'served' AND c.key = u.tenant)
+				AS served_at
 		FROM (SELECT DISTINCT * FROM unnest($2::text[], $3::text[], $4::text[]) AS u (name, key, tenant)) AS u`,
 		r.project, names, keys, tenants)
 	type total struct {
@@ -88,7 +88,7 @@ func DeleteOldClocks(ctx context.Context, q pg.Pool) error {
 func (r *reading) writeClocks(b *pgx.Batch, g Grants) {
 	var names, kinds, keys []string
 	var at []time.Time
-	for kind, clocks := range map[string]map[Bucket]time.Time{"rate": g.Rates, "turn": g.Turns} {
+	for kind, clocks := range map[string]map[Bucket]time.Time{"rate": g.Rates, "served": g.Served} {
 		for p, t := range clocks {
 			names, kinds, keys, at = append(names, p.Name), append(kinds, kind), append(keys, p.Key), append(at, t)
 		}

@@ -43,7 +43,7 @@ type victim struct {
 func OpenGate(b *pgx.Batch, project entities.Project, uses []entities.LimitUse, mayWait bool) *Gate {
 	g := &Gate{
 		reading: newReading(project), known: Settings{}, queued: map[Bucket]bool{}, victims: map[Bucket][]victim{},
-		written: Grants{Rates: map[Bucket]time.Time{}, Turns: map[Bucket]time.Time{}},
+		written: Grants{Rates: map[Bucket]time.Time{}, Served: map[Bucket]time.Time{}},
 	}
 	names, keys := make([]string, len(uses)), make([]string, len(uses))
 	for i, u := range uses {
@@ -149,8 +149,8 @@ func (g *Gate) grant(run entities.RunID, uses []entities.LimitUse) bool {
 	for p, t := range out.Rates {
 		g.written.Rates[p] = t
 	}
-	for p, t := range out.Turns {
-		g.written.Turns[p] = t
+	for p, t := range out.Served {
+		g.written.Served[p] = t
 	}
 	return len(out.Holders) > 0
 }

@@ -39,8 +39,8 @@ type Facts struct {
 	Held    map[Bucket]int
 	Total   map[string]int
 	Tenants map[Bucket]int
-	// Rates is when keys have their whole burst again, and Turns when tenants last got a slot.
-	Rates, Turns map[Bucket]time.Time
+	// Rates is when keys have their whole burst again, and Served when tenants last got a slot.
+	Rates, Served map[Bucket]time.Time
 	// Waiting are those that may go now, in no order.
 	Waiting []Candidate
 }
@@ -51,8 +51,8 @@ type Grants struct {
 	Holders []string
 	// Refused has the holders that are refused, with the limit that had no slot.
 	Refused map[string]*FullError
-	// Rates and Turns are the clocks that change.
-	Rates, Turns map[Bucket]time.Time
+	// Rates and Served are the clocks that change.
+	Rates, Served map[Bucket]time.Time
 	// Passed has the counts of candidates that change.
 	Passed map[string]int
 	// Next is when the first of those that wait for a rate may go; zero if none does.
@@ -63,7 +63,7 @@ type Grants struct {
 func NewFacts() Facts {
 	return Facts{
 		Limits: map[string]Limit{}, Held: map[Bucket]int{}, Total: map[string]int{}, Tenants: map[Bucket]int{},
-		Rates: map[Bucket]time.Time{}, Turns: map[Bucket]time.Time{},
+		Rates: map[Bucket]time.Time{}, Served: map[Bucket]time.Time{},
 	}
 }
 
@@ -74,9 +74,9 @@ func NewFacts() Facts {
 // times. A barrier does not hold up what is inside a run that holds slots: see [Candidate].
 func Grant(f Facts, now time.Time) Grants {
 	g := granter{
-		Facts: f, now: now, turn: now, blocked: map[scope]bool{}, over: map[scope][]int{},
+		Facts: f, now: now, served: now, blocked: map[scope]bool{}, over: map[scope][]int{},
 		out: Grants{
-			Rates: map[Bucket]time.Time{}, Turns: map[Bucket]time.Time{}, Passed: map[string]int{},
+			Rates: map[Bucket]time.Time{}, Served: map[Bucket]time.Time{}, Passed: map[string]int{},
 			Refused: map[string]*FullError{},
 		},
 	}
@@ -95,8 +95,8 @@ type granter struct {
 
 	now time.Time
 	out Grants
-	// turn is the clock of the last tenant that got a slot.
-	turn time.Time
+	// served is the clock of the last tenant that got a slot.
+	served time.Time
 	// blocked has what stands behind a barrier, and over who has been passed over there.
 	blocked map[scope]bool
 	over    map[scope][]int
@@ -228,8 +228,8 @@ func (g *granter) grant(c Candidate) {
 			g.out.Rates[p] = g.Rates[p]
 		}
 		if g.Limits[u.Name].Fair {
-			g.turn = g.turn.Add(time.Microsecond)
-			g.Turns[t], g.out.Turns[t] = g.turn, g.turn
+			g.served = g.served.Add(time.Microsecond)
+			g.Served[t], g.out.Served[t] = g.served, g.served
 		}
 		g.Held[p] += n
 		g.Total[u.Name] += n
@@ -264,5 +264,5 @@ func CostOf(u entities.LimitUse) int { return max(1, u.Cost) }
 
 func bucketOf(u entities.LimitUse) Bucket { return Bucket{u.Name, u.Key} }
 
-// tenantOf returns who takes turns.
+// tenantOf returns the tenant of a use.
 func tenantOf(u entities.LimitUse) Bucket { return Bucket{u.Name, cmp.Or(u.Tenant, u.Key)} }

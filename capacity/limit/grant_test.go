@@ -21,7 +21,7 @@ type world struct {
 	held    map[string]limit.Candidate
 	waiting map[string]limit.Candidate
 	rates   map[limit.Bucket]time.Time
-	turns   map[limit.Bucket]time.Time
+	served  map[limit.Bucket]time.Time
 	arrived int
 	began   []string
 }
@@ -29,7 +29,7 @@ type world struct {
 func newWorld(limits map[string]limit.Spec) *world {
 	w := &world{
 		limits: map[string]limit.Limit{}, held: map[string]limit.Candidate{}, waiting: map[string]limit.Candidate{},
-		rates: map[limit.Bucket]time.Time{}, turns: map[limit.Bucket]time.Time{},
+		rates: map[limit.Bucket]time.Time{}, served: map[limit.Bucket]time.Time{},
 	}
 	for name, s := range limits {
 		w.limits[name] = limit.Limit{Name: name, Spec: s.WithDefaults()}
@@ -47,7 +47,7 @@ func (w *world) arrive(uses ...entities.LimitUse) string {
 
 func (w *world) facts() limit.Facts {
 	f := limit.NewFacts()
-	f.Limits, f.Rates, f.Turns = w.limits, w.rates, w.turns
+	f.Limits, f.Rates, f.Served = w.limits, w.rates, w.served
 	for _, c := range w.held {
 		for _, u := range c.Uses {
 			f.Held[limit.Bucket{Name: u.Name, Key: u.Key}] += limit.CostOf(u)
@@ -222,7 +222,7 @@ func TestNewTenantGoesNext(t *testing.T) {
 	w.end(w.began[0])
 	w.pass(start.Add(time.Second))
 	if got := w.began[1]; got != late {
-		t.Errorf("%s went next; want %s, the tenant that had no turn yet", got, late)
+		t.Errorf("%s went next; want %s, the tenant that was not served yet", got, late)
 	}
 }
 
@@ -245,7 +245,7 @@ func TestSpreadingOverKeysGainsNothing(t *testing.T) {
 		count[tenants[holder]]++
 	}
 	if count["wide"] > 105 || count["narrow"] > 105 {
-		t.Errorf("of 200 turns, the tenants got %v; want half each", count)
+		t.Errorf("of 200 slots, the tenants got %v; want half each", count)
 	}
 }
 
@@ -261,7 +261,7 @@ func TestPassedOverBecomesABarrier(t *testing.T) {
 		for i := 0; w.waiting[both].Holder != "" && i < 300; i++ {
 			w.arrive(use("a", "k"))
 			w.arrive(use("b", "k"))
-			w.end(w.began[i]) // the limits free up in turns
+			w.end(w.began[i]) // the limits free up one after the other
 			w.pass(start)
 		}
 		if got := len(w.began) - 2; got > 101 {

@@ -14,7 +14,7 @@ type line struct {
 func (g *granter) line() *line {
 	l := &line{granter: g, fair: map[string]map[Bucket][]int{}}
 	for i, c := range g.Waiting {
-		t, ok := g.turnOf(c)
+		t, ok := g.fairTenantOf(c)
 		if !ok {
 			l.plain = append(l.plain, i)
 			continue
@@ -27,8 +27,8 @@ func (g *granter) line() *line {
 	return l
 }
 
-// turnOf returns the tenant in whose queue a candidate stands, and reports whether it needs a fair limit.
-func (g *granter) turnOf(c Candidate) (Bucket, bool) {
+// fairTenantOf returns the tenant in whose queue a candidate stands, and reports whether it needs a fair limit.
+func (g *granter) fairTenantOf(c Candidate) (Bucket, bool) {
 	for _, u := range c.Uses {
 		if g.Limits[u.Name].Fair {
 			return tenantOf(u), true
@@ -72,7 +72,7 @@ func (l *line) pop(t Bucket) {
 	}
 }
 
-// tenant returns whose turn it is: who has the fewest slots, then whose last turn is longest ago, then who came first.
+// tenant returns which tenant is next: who has the fewest slots, then who was served longest ago, then who came first.
 func (l *line) tenant(tenants map[Bucket][]int) (best Bucket, ok bool) {
 	for t, queue := range tenants {
 		if !ok || l.before(t, best, queue[0], tenants[best]) {
@@ -86,7 +86,7 @@ func (l *line) before(t, best Bucket, head int, other []int) bool {
 	if a, b := l.Tenants[t], l.Tenants[best]; a != b {
 		return a < b
 	}
-	if a, b := l.Turns[t], l.Turns[best]; !a.Equal(b) {
+	if a, b := l.Served[t], l.Served[best]; !a.Equal(b) {
 		return a.Before(b)
 	}
 	return head < other[0]

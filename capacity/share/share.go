@@ -31,7 +31,7 @@ type Pool struct {
 	mu       sync.Mutex
 	free     int64
 	accounts map[string]*account
-	// waiting has the accounts with claims, in the order in which they get their turns.
+	// waiting has the accounts with claims, in the order in which they are served.
 	waiting []*account
 	// active and before have the keys that took units in the current period of activity, and in the one before.
 	active, before map[string]struct{}
@@ -112,7 +112,7 @@ func (p *Pool) try(a *account, units, factor int64) bool {
 }
 
 // Take waits until the key can have the units. It fails with the context's error. Claims of one key are granted in
-// order; they do not delay those of other keys. Keys that wait get units in turn.
+// order; they do not delay those of other keys. Keys that wait get units one after the other.
 func (p *Pool) Take(ctx context.Context, key string, units, factor int64) error {
 	a, c := p.begin(key, units, factor)
 	if c == nil {
@@ -224,8 +224,8 @@ func (p *Pool) grant(a *account, units int64) {
 	}
 }
 
-// serve grants what is possible: one claim of each account in turn. An account whose claim does not fit keeps its place
-// in the order; what is granted to others cannot make the claim fit.
+// serve grants what is possible: one claim of each account after the other. An account whose claim does not fit keeps
+// its place in the order; what is granted to others cannot make the claim fit.
 func (p *Pool) serve() {
 	var blocked []*account
 	for len(p.waiting) > 0 {

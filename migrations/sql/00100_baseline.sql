@@ -728,12 +728,12 @@ CREATE INDEX permits_waiting_idx ON permits (project, name, key, rank_at, holder
 CREATE TABLE limit_clocks (
     project text COLLATE "C" NOT NULL,
     name text COLLATE "C" NOT NULL,
-    -- 'rate': when the key has its whole burst again. 'turn': when the tenant last got a slot.
+    -- 'rate': when the key has its whole burst again. 'served': when the tenant last got a slot.
     kind text COLLATE "C" NOT NULL,
     key text COLLATE "C" NOT NULL,
     at timestamptz NOT NULL,
     PRIMARY KEY (project, name, kind, key),
-    CONSTRAINT limit_clocks_kind_check CHECK (kind IN ('rate', 'turn'))
+    CONSTRAINT limit_clocks_kind_check CHECK (kind IN ('rate', 'served'))
 ) WITH (fillfactor = 50);
 CREATE INDEX limit_clocks_at_idx ON limit_clocks (at);
 
