@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/codec"
@@ -13,6 +12,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
@@ -71,19 +71,19 @@ type bulkFilter struct {
 	Key           string             `json:"key"`
 	ParentID      entities.RunID     `json:"parentId"`
 	Attributes    map[string]string  `json:"attributes"`
-	CreatedAfter  instant            `json:"createdAfter"`
-	CreatedBefore instant            `json:"createdBefore"`
+	CreatedAfter  api.Instant        `json:"createdAfter"`
+	CreatedBefore api.Instant        `json:"createdBefore"`
 }
 
 func (b bulkFilter) empty() bool {
 	return b.Workflow == "" && b.Status == "" && b.Key == "" && b.ParentID == "" && len(b.Attributes) == 0 &&
-		time.Time(b.CreatedAfter).IsZero() && time.Time(b.CreatedBefore).IsZero()
+		b.CreatedAfter.IsZero() && b.CreatedBefore.IsZero()
 }
 
 func (b bulkFilter) runs() (store.RunFilter, error) {
 	f := store.RunFilter{
 		WorkflowName: b.Workflow, Status: b.Status, UniqueKey: b.Key, ParentID: b.ParentID, Attributes: b.Attributes,
-		Created: window(time.Time(b.CreatedAfter), time.Time(b.CreatedBefore)),
+		Created: window(b.CreatedAfter.Time, b.CreatedBefore.Time),
 	}
 	if b.Status != "" && !b.Status.Known() {
 		return f, badField("status", "%q is not a run status", b.Status)
@@ -120,14 +120,6 @@ func (b cancelRequest) filter() (store.RunFilter, error) {
 	return f, cmp.Or(checkNameField("reason", b.Reason), validateBulkLimit(b.Limit))
 }
 
-// cancelResult is the answer to a request to cancel many runs.
-type cancelResult struct {
-	Matched   int              `json:"matched"`
-	Cancelled int              `json:"cancelled"`
-	RunIDs    []entities.RunID `json:"runIds"`
-	More      bool             `json:"more"`
-}
-
 // cancelRuns cancels the matching runs, oldest first, each in its own transaction. A request that fails may have
 // cancelled some of them; it can be repeated.
 func (s *Server) cancelRuns(r *request) error {
@@ -135,14 +127,14 @@ func (s *Server) cancelRuns(r *request) error {
 	r.body(&body)
 	f, err := body.filter()
 	r.fail(err)
-	return answer(r, func() (cancelResult, error) { return s.cancelMatching(r, f, body) })
+	return answer(r, func() (api.CancelledRuns, error) { return s.cancelMatching(r, f, body) })
 }
 
 // cancelMatching cancels the runs that match the filter or, in a dry run, only counts them.
-func (s *Server) cancelMatching(r *request, f store.RunFilter, body cancelRequest) (cancelResult, error) {
-	result := cancelResult{RunIDs: []entities.RunID{}}
-	for page := (pg.Page{}); result.Matched < body.Limit; {
-		page.Limit = min(bulkPage, body.Limit-result.Matched)
+func (s *Server) cancelMatching(r *request, f store.RunFilter, body cancelRequest) (api.CancelledRuns, error) {
+	result := api.CancelledRuns{RunIds: []string{}}
+	for page := (pg.Page{}); result.Matched < int64(body.Limit); {
+		page.Limit = min(bulkPage, body.Limit-int(result.Matched))
 		runs, next, err := store.ListRuns(r.ctx(), s.Reader, r.project(), f, page)
 		if err != nil {
 			return result, err
@@ -159,8 +151,8 @@ func (s *Server) cancelMatching(r *request, f store.RunFilter, body cancelReques
 			if cancelled {
 				result.Cancelled++
 			}
-			if len(result.RunIDs) < maxBulkIDs {
-				result.RunIDs = append(result.RunIDs, run.ID)
+			if len(result.RunIds) < maxBulkIDs {
+				result.RunIds = append(result.RunIds, string(run.ID))
 			}
 		}
 		if page.Cursor, result.More = next, next != ""; !result.More {
@@ -174,8 +166,8 @@ func (s *Server) cancelMatching(r *request, f store.RunFilter, body cancelReques
 type rerunsRequest struct {
 	Filter struct {
 		bulkFilter
-		ErrorCode   string  `json:"errorCode"`
-		EndedBefore instant `json:"endedBefore"`
+		ErrorCode   string      `json:"errorCode"`
+		EndedBefore api.Instant `json:"endedBefore"`
 	} `json:"filter"`
 	Deployment     string `json:"deployment"`
 	IdempotencyKey string `json:"idempotencyKey"`
@@ -188,7 +180,7 @@ type rerunsRequest struct {
 func (b rerunsRequest) runs() (store.RunFilter, error) {
 	f, err := b.Filter.runs()
 	f.Status, f.ErrorCode = cmp.Or(f.Status, entities.RunFailed), b.Filter.ErrorCode
-	f.Ended.To = time.Time(b.Filter.EndedBefore)
+	f.Ended.To = b.Filter.EndedBefore.Time
 	switch {
 	case err != nil:
 		return f, err
@@ -209,22 +201,6 @@ func (b rerunsRequest) batch() string {
 	return "rerun:" + incoming.Digest([]byte(b.IdempotencyKey)) + ":"
 }
 
-// rerunsResult is the answer to a request to rerun many runs.
-type rerunsResult struct {
-	Matched int              `json:"matched"`
-	Started int              `json:"started"`
-	RunIDs  []entities.RunID `json:"runIds"`
-	Refused []refusalJSON    `json:"refused"`
-	More    bool             `json:"more"`
-	Cursor  string           `json:"cursor,omitempty"`
-}
-
-// refusalJSON says why a run was not started again.
-type refusalJSON struct {
-	RunID   entities.RunID `json:"runId"`
-	Message string         `json:"message"`
-}
-
 // rerunRuns starts copies of the matching runs, oldest first, each in its own transaction. A request that fails may
 // have started some of them. When it is repeated, these are left out.
 func (s *Server) rerunRuns(r *request) error {
@@ -232,13 +208,13 @@ func (s *Server) rerunRuns(r *request) error {
 	r.body(&body)
 	f, err := body.runs()
 	r.fail(err)
-	return answer(r, func() (rerunsResult, error) { return s.rerunMatching(r, f, body) })
+	return answer(r, func() (api.CopiedRuns, error) { return s.rerunMatching(r, f, body) })
 }
 
 // rerunMatching starts copies of the runs that match the filter or, in a dry run, only counts them. It reads a limited
 // number of pages, so it may leave runs for the next request that are beyond many that the batch has copied.
-func (s *Server) rerunMatching(r *request, f store.RunFilter, body rerunsRequest) (rerunsResult, error) {
-	result := rerunsResult{RunIDs: []entities.RunID{}, Refused: []refusalJSON{}, Cursor: body.Cursor}
+func (s *Server) rerunMatching(r *request, f store.RunFilter, body rerunsRequest) (api.CopiedRuns, error) {
+	result := api.CopiedRuns{RunIds: []string{}, Refused: []api.RefusedRun{}, Cursor: body.Cursor}
 	for range maxBulkPages {
 		page := pg.Page{Limit: bulkPage, Cursor: result.Cursor}
 		runs, next, err := store.ListRuns(r.ctx(), s.Reader, r.project(), f, page)
@@ -253,7 +229,7 @@ func (s *Server) rerunMatching(r *request, f store.RunFilter, body rerunsRequest
 			if err := s.rerunOne(r, run, body, &result); err != nil {
 				return result, err
 			}
-			if result.Matched == body.Limit {
+			if result.Matched == int64(body.Limit) {
 				result.More = i+1 < len(left) || next != ""
 				result.Cursor = ""
 				if result.More {
@@ -286,10 +262,10 @@ func (s *Server) notYetRerun(r *request, runs []entities.Run, body rerunsRequest
 }
 
 // rerunOne starts a copy of a run. What keeps this run alone from being copied does not fail the request.
-func (s *Server) rerunOne(r *request, original entities.Run, body rerunsRequest, result *rerunsResult) error {
+func (s *Server) rerunOne(r *request, original entities.Run, body rerunsRequest, result *api.CopiedRuns) error {
 	result.Matched++
-	if len(result.RunIDs) < maxBulkIDs {
-		result.RunIDs = append(result.RunIDs, original.ID)
+	if len(result.RunIds) < maxBulkIDs {
+		result.RunIds = append(result.RunIds, string(original.ID))
 	}
 	if body.DryRun {
 		return nil
@@ -297,7 +273,7 @@ func (s *Server) rerunOne(r *request, original entities.Run, body rerunsRequest,
 	started, err := s.rerun(r, original, rerunRequest{body.Deployment, body.batch() + string(original.ID)})
 	if refusesOne(err) {
 		if len(result.Refused) < maxBulkIDs {
-			result.Refused = append(result.Refused, refusalJSON{original.ID, err.Error()})
+			result.Refused = append(result.Refused, api.RefusedRun{RunID: string(original.ID), Message: err.Error()})
 		}
 		return nil
 	}

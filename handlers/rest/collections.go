@@ -16,15 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/why"
 )
 
-// debounceBody says how a start is debounced.
-type debounceBody struct {
-	Key   string          `json:"key,omitempty"`
-	Quiet string          `json:"quiet"`
-	Max   string          `json:"max,omitempty"`
-	Keep  collection.Keep `json:"keep,omitempty"`
-}
-
-func (b debounceBody) rule() (rule collection.Rule, err error) {
+func debounceRule(b api.Debounce) (rule collection.Rule, err error) {
 	quiet, err := durationField("debounce.quiet", b.Quiet, maxSpan)
 	if err != nil {
 		return rule, err
@@ -33,24 +25,16 @@ func (b debounceBody) rule() (rule collection.Rule, err error) {
 	if err != nil {
 		return rule, err
 	}
-	rule, err = collection.NewDebounce(b.Key, quiet, most, b.Keep)
+	rule, err = collection.NewDebounce(b.Key, quiet, most, collection.Keep(b.Keep))
 	return rule, inField("debounce", err)
 }
 
-// batchBody says how a start is made part of a batch.
-type batchBody struct {
-	Key   string `json:"key,omitempty"`
-	Size  int    `json:"size"`
-	Wait  string `json:"wait"`
-	Bytes int64  `json:"bytes,omitempty"`
-}
-
-func (b batchBody) rule() (rule collection.Rule, err error) {
+func batchRule(b api.Batch) (rule collection.Rule, err error) {
 	wait, err := durationField("batch.wait", b.Wait, maxSpan)
 	if err != nil {
 		return rule, err
 	}
-	rule, err = collection.NewBatch(b.Key, b.Size, wait, b.Bytes)
+	rule, err = collection.NewBatch(b.Key, int(b.Size), wait, b.Bytes)
 	return rule, inField("batch", err)
 }
 
@@ -61,7 +45,7 @@ func (b startRequest) isCollected() bool { return b.Debounce != nil || b.Batch !
 // what would have to be done for each of several starts.
 func (b startRequest) rule() (collection.Rule, error) {
 	for field, given := range map[string]bool{
-		"delay": b.Delay != "", "startAt": !time.Time(b.StartAt).IsZero(),
+		"delay": b.Delay != "", "startAt": !b.StartAt.IsZero(),
 	} {
 		if given {
 			return collection.Rule{}, badField(field, "debounce or batch says when the run starts: leave %s out", field)
@@ -82,23 +66,25 @@ func (b startRequest) rule() (collection.Rule, error) {
 }
 
 // ruleOf returns how starts are collected, of which one is not nil.
-func ruleOf(debounce *debounceBody, batch *batchBody) (collection.Rule, error) {
+func ruleOf(debounce *api.Debounce, batch *api.Batch) (collection.Rule, error) {
 	switch {
 	case debounce != nil && batch != nil:
 		return collection.Rule{}, badField("batch", "there is a debounce as well: give one of them")
 	case debounce != nil:
-		return debounce.rule()
+		return debounceRule(*debounce)
 	default:
-		return batch.rule()
+		return batchRule(*batch)
 	}
 }
 
 // ruleBodies returns how starts are collected as answers say it.
-func ruleBodies(r collection.Rule) (*debounceBody, *batchBody) {
+func ruleBodies(r collection.Rule) (*api.Debounce, *api.Batch) {
 	if r.Kind == collection.Debounce {
-		return &debounceBody{r.Key, duration(r.Quiet), duration(r.MaxWait), r.Keep}, nil
+		return &api.Debounce{
+			Key: r.Key, Quiet: duration(r.Quiet), Max: duration(r.MaxWait), Keep: string(r.Keep),
+		}, nil
 	}
-	return nil, &batchBody{r.Key, r.Size, duration(r.MaxWait), r.MaxBytes}
+	return nil, &api.Batch{Key: r.Key, Size: int64(r.Size), Wait: duration(r.MaxWait), Bytes: r.MaxBytes}
 }
 
 // collectStart collects a start. The answer is the collection, or the run if that has started.
@@ -164,32 +150,13 @@ func (r *request) answerCollecting(c collection.Collection) error {
 	return r.JSON(http.StatusAccepted, newCollectionJSON(c))
 }
 
-// collectionJSON is the JSON form of a collection, which stands in for that of its run. It never has the inputs.
-type collectionJSON struct {
-	ID         entities.RunID    `json:"id"`
-	Status     string            `json:"status"`
-	Workflow   string            `json:"workflow"`
-	Deployment string            `json:"deployment,omitempty"`
-	Attributes map[string]string `json:"attributes,omitempty"`
-	Key        string            `json:"key,omitempty"`
-	Timeout    string            `json:"timeout,omitempty"`
-	Count      int64             `json:"count"`
-	Bytes      int64             `json:"bytes"`
-	FirstAt    api.Time          `json:"firstAt"`
-	LastAt     api.Time          `json:"lastAt"`
-	DueAt      api.Time          `json:"dueAt"`
-	Debounce   *debounceBody     `json:"debounce,omitempty"`
-	Batch      *batchBody        `json:"batch,omitempty"`
-
-	Why []collectionReasonJSON `json:"why,omitempty"`
-}
-
 // statusCollecting stands in for the status of a run that has not started.
 const statusCollecting = "collecting"
 
-func newCollectionJSON(c collection.Collection) collectionJSON {
-	v := collectionJSON{
-		ID: c.RunID, Status: statusCollecting, Workflow: c.Workflow, Deployment: c.Deployment,
+// newCollectionJSON encodes a collection, which stands in for its run. It never has the inputs.
+func newCollectionJSON(c collection.Collection) api.Collection {
+	v := api.Collection{
+		ID: string(c.RunID), Status: statusCollecting, Workflow: c.Workflow, Deployment: c.Deployment,
 		Attributes: c.Data.Attributes, Key: c.Data.UniqueKey, Timeout: duration(c.Timeout), Count: c.Count, Bytes: c.Bytes,
 		FirstAt: timestamp(c.FirstAt), LastAt: timestamp(c.LastAt), DueAt: timestamp(c.DueAt),
 	}
@@ -197,17 +164,11 @@ func newCollectionJSON(c collection.Collection) collectionJSON {
 	return v
 }
 
-// collectionReasonJSON is the JSON form of why the run of a collection has not started.
-type collectionReasonJSON struct {
-	Kind      why.CollectionKind `json:"kind"`
-	Text      string             `json:"text"`
-	Since     api.Time           `json:"since,omitzero"`
-	At        api.Time           `json:"at,omitzero"`
-	MessageID string             `json:"messageId,omitempty"`
-}
-
-func newCollectionReasonJSON(r why.CollectionReason) collectionReasonJSON {
-	return collectionReasonJSON{r.Kind, r.Text, optionalTime(r.Since), optionalTime(r.At), r.MessageID}
+// newCollectionReasonJSON encodes why the run of a collection has not started.
+func newCollectionReasonJSON(r why.CollectionReason) api.CollectionReason {
+	return api.CollectionReason{
+		Kind: string(r.Kind), Text: r.Text, Since: optionalTime(r.Since), At: optionalTime(r.At), MessageID: r.MessageID,
+	}
 }
 
 func (s *Server) listCollections(r *request) error {
@@ -220,7 +181,7 @@ func (s *Server) listCollections(r *request) error {
 // getCollection answers with a collection, and why its run has not started.
 func (s *Server) getCollection(r *request) error {
 	id := r.runID()
-	return answer(r, func() (v collectionJSON, err error) {
+	return answer(r, func() (v api.Collection, err error) {
 		f, err := why.ReadCollection(r.ctx(), s.Reader, r.project(), id)
 		if err != nil {
 			return v, err

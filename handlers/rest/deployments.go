@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/url"
+	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/strictjson"
@@ -14,31 +15,16 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/health"
 )
 
-// deploymentJSON is the JSON form of a deployment. Only the operator sees the addresses in errors.
-type deploymentJSON struct {
-	ID               string          `json:"id"`
-	URL              string          `json:"url"`
-	Workflows        []string        `json:"workflows,omitempty"`
-	StepsOnly        bool            `json:"stepsOnly,omitempty"`
-	Build            string          `json:"build,omitempty"`
-	Schemas          json.RawMessage `json:"schemas,omitempty"`
-	MaxConcurrent    *int            `json:"maxConcurrent,omitempty"`
-	OpenRuns         int64           `json:"openRuns"`
-	WaitingMessages  int64           `json:"waitingMessages"`
-	AnsweredAt       api.Time        `json:"answeredAt,omitzero"`
-	UnreachableSince api.Time        `json:"unreachableSince,omitzero"`
-	FailedAt         api.Time        `json:"failedAt,omitzero"`
-	LastError        string          `json:"lastError,omitempty"`
-	Health           *healthJSON     `json:"health,omitempty"`
-	CreatedAt        api.Time        `json:"createdAt"`
-	UpdatedAt        api.Time        `json:"updatedAt"`
-}
-
-func (r *request) deploymentJSON(d queue.Deployment) deploymentJSON {
-	v := deploymentJSON{
-		d.ID, d.URL, d.Workflows, *d.StepsOnly, d.Build, d.Schemas, d.MaxConcurrent, d.OpenRuns, d.Waiting,
-		optionalTime(d.AnsweredAt), optionalTime(d.UnreachableSince), optionalTime(d.FailedAt), d.Failure, newHealthJSON(d),
-		timestamp(d.CreatedAt), timestamp(d.UpdatedAt),
+// deploymentJSON encodes a deployment. Only the operator sees the addresses in errors.
+func (r *request) deploymentJSON(d queue.Deployment) api.Deployment {
+	v := api.Deployment{
+		ID: d.ID, URL: d.URL, Workflows: d.Workflows, StepsOnly: *d.StepsOnly, Build: d.Build, Schemas: d.Schemas,
+		OpenRuns: d.OpenRuns, WaitingMessages: d.Waiting, AnsweredAt: optionalTime(d.AnsweredAt),
+		UnreachableSince: optionalTime(d.UnreachableSince), FailedAt: optionalTime(d.FailedAt), LastError: d.Failure,
+		Health: newHealthJSON(d), CreatedAt: timestamp(d.CreatedAt), UpdatedAt: timestamp(d.UpdatedAt),
+	}
+	if d.MaxConcurrent != nil {
+		v.MaxConcurrent = int64(*d.MaxConcurrent)
 	}
 	if !auth.IdentityOf(r).Operator() {
 		v.LastError = egress.Redact(v.LastError)
@@ -46,25 +32,17 @@ func (r *request) deploymentJSON(d queue.Deployment) deploymentJSON {
 	return v
 }
 
-// healthJSON is the JSON form of the health of a deployment: how it is probed, and what the probes have found out.
-type healthJSON struct {
-	health.Settings
-
-	Status         string   `json:"status"`
-	ProbedAt       api.Time `json:"probedAt,omitzero"`
-	Failures       int      `json:"failures,omitempty"`
-	LastError      string   `json:"lastError,omitempty"`
-	UnhealthySince api.Time `json:"unhealthySince,omitzero"`
-	HeldUntil      api.Time `json:"heldUntil,omitzero"`
-}
-
-func newHealthJSON(d queue.Deployment) *healthJSON {
+// newHealthJSON encodes the health of a deployment: how it is probed, and what the probes have found out.
+func newHealthJSON(d queue.Deployment) *api.Health {
 	if d.Health == nil {
 		return nil
 	}
-	v := &healthJSON{
-		*d.Health, "healthy", optionalTime(d.ProbedAt), d.Failures, d.Error, optionalTime(d.UnhealthySince),
-		optionalTime(d.HeldUntil),
+	text := func(d health.Duration) string { return time.Duration(d).String() }
+	v := &api.Health{
+		Path: d.Health.Path, Every: text(d.Health.Every), Timeout: text(d.Health.Timeout),
+		FailAfter: int64(d.Health.FailAfter), RecoverAfter: int64(d.Health.RecoverAfter), Hold: text(d.Health.Hold),
+		Status: "healthy", ProbedAt: optionalTime(d.ProbedAt), Failures: int64(d.Failures), LastError: d.Error,
+		UnhealthySince: optionalTime(d.UnhealthySince), HeldUntil: optionalTime(d.HeldUntil),
 	}
 	switch {
 	case d.UnhealthySince != nil:

@@ -191,53 +191,17 @@ func (s *Server) getPayload(r *request) error {
 	return r.Blob(http.StatusOK, echo.MIMEOctetStream, e.Payload)
 }
 
-// timelineJSON is the JSON form of a step, hook or wait in the timeline of a run.
-type timelineJSON struct {
-	Kind      string         `json:"kind"`
-	ID        string         `json:"id"`
-	Name      string         `json:"name,omitempty"`
-	ChildID   entities.RunID `json:"childId,omitempty"`
-	Status    string         `json:"status"`
-	Seq       int64          `json:"seq"`
-	CreatedAt api.Time       `json:"createdAt"`
-	EndedAt   api.Time       `json:"endedAt,omitzero"`
-	ResumeAt  api.Time       `json:"resumeAt,omitzero"`
-	Attempts  []attemptJSON  `json:"attempts,omitempty"`
-	Received  []markJSON     `json:"received,omitempty"`
-	// Cut is set if there were more attempts or payloads before.
-	Cut bool `json:"cut,omitempty"`
-}
-
-// attemptJSON is the JSON form of an attempt at a step.
-type attemptJSON struct {
-	Seq       int64    `json:"seq"`
-	StartedAt api.Time `json:"startedAt"`
-	EndedAt   api.Time `json:"endedAt,omitzero"`
-	// EndSeq is the position of the event that ended it.
-	EndSeq int64 `json:"endSeq,omitempty"`
-	// Outcome is completed, failed, retrying, or lost if the next attempt started without one; empty while it is running.
-	Outcome    string   `json:"outcome,omitempty"`
-	Code       string   `json:"code,omitempty"`
-	RetryAfter api.Time `json:"retryAfter,omitzero"`
-}
-
-// markJSON is the JSON form of a payload that a hook received.
-type markJSON struct {
-	Seq int64    `json:"seq"`
-	At  api.Time `json:"at"`
-}
-
 // abandoned is the status of a part whose run ended first.
 const abandoned = "abandoned"
 
 // newTimelineJSON encodes a part of a run.
-func newTimelineJSON(run entities.Run, p read.TimelinePart) timelineJSON {
-	v := timelineJSON{
+func newTimelineJSON(run entities.Run, p read.TimelinePart) api.TimelinePart {
+	v := api.TimelinePart{
 		Kind: p.Type.Kind(), ID: p.ID, Name: p.Data.StepName, Seq: p.Seq, CreatedAt: timestamp(p.CreatedAt),
 		ResumeAt: optionalTime(p.Data.ResumeAt), Cut: p.Cut,
 	}
 	if p.Data.Step != nil {
-		v.ChildID = p.Data.Step.ChildID
+		v.ChildID = string(p.Data.Step.ChildID)
 	}
 	v.Status = map[string]string{
 		entities.KindStep: string(entities.StepPending), entities.KindHook: hookActive,
@@ -247,7 +211,7 @@ func newTimelineJSON(run entities.Run, p read.TimelinePart) timelineJSON {
 		v.Status, v.EndedAt = hookConflict, timestamp(p.CreatedAt)
 	}
 	for _, e := range p.Later {
-		v.add(e)
+		addEvent(&v, e)
 	}
 	if run.Status.Ended() && v.EndedAt.IsZero() {
 		v.Status, v.EndedAt = abandoned, optionalTime(run.CompletedAt)
@@ -255,24 +219,24 @@ func newTimelineJSON(run entities.Run, p read.TimelinePart) timelineJSON {
 	return v
 }
 
-// add applies an event of the part.
-func (v *timelineJSON) add(e read.TimelineEvent) {
+// addEvent applies an event of the part.
+func addEvent(v *api.TimelinePart, e read.TimelineEvent) {
 	at := timestamp(e.At)
 	end := func(status, outcome string) {
 		if e.StartedAt != nil && len(v.Attempts) == 0 { // made by the function itself, and recorded with its result
-			v.Attempts = append(v.Attempts, attemptJSON{Seq: e.Seq, StartedAt: at})
+			v.Attempts = append(v.Attempts, api.Attempt{Seq: e.Seq, StartedAt: at})
 		}
 		if n := len(v.Attempts); n > 0 && v.Attempts[n-1].EndedAt.IsZero() {
 			a := &v.Attempts[n-1]
 			a.EndedAt, a.EndSeq, a.Outcome, a.Code, a.RetryAfter = at, e.Seq, outcome, e.Code, optionalTime(e.RetryAfter)
-			a.setRecorded(e)
+			setRecorded(a, e)
 		}
 		v.Status = status
 	}
 	switch e.Type {
 	case entities.EventStepStarted:
 		end(string(entities.StepRunning), "lost")
-		v.Attempts = append(v.Attempts, attemptJSON{Seq: e.Seq, StartedAt: at})
+		v.Attempts = append(v.Attempts, api.Attempt{Seq: e.Seq, StartedAt: at})
 	case entities.EventStepRetrying:
 		end(string(entities.StepPending), "retrying")
 	case entities.EventStepCompleted:
@@ -282,7 +246,7 @@ func (v *timelineJSON) add(e read.TimelineEvent) {
 		end(string(entities.StepFailed), "failed")
 		v.EndedAt = at
 	case entities.EventHookReceived:
-		v.Received = append(v.Received, markJSON{e.Seq, at})
+		v.Received = append(v.Received, api.ReceivedPayload{Seq: e.Seq, At: at})
 	case entities.EventHookDisposed:
 		v.Status, v.EndedAt = hookDisposed, at
 	case entities.EventWaitCompleted:
@@ -294,7 +258,7 @@ func (v *timelineJSON) add(e read.TimelineEvent) {
 }
 
 // setRecorded sets the times of an attempt that the function made itself, unless its clock is ahead of the server's.
-func (a *attemptJSON) setRecorded(e read.TimelineEvent) {
+func setRecorded(a *api.Attempt, e read.TimelineEvent) {
 	if e.StartedAt == nil || e.EndedAt == nil || e.EndedAt.After(e.At) || e.StartedAt.After(*e.EndedAt) {
 		return
 	}
@@ -311,7 +275,7 @@ func (s *Server) getTimeline(r *request) error {
 		q.Statuses = append(q.Statuses, entities.StepStatus(status))
 	}
 	run := r.run()
-	return answerPage(r, func(p read.TimelinePart) timelineJSON { return newTimelineJSON(run, p) },
+	return answerPage(r, func(p read.TimelinePart) api.TimelinePart { return newTimelineJSON(run, p) },
 		func() ([]read.TimelinePart, string, error) { return s.Log.Timeline(r.ctx(), run, q) })
 }
 
@@ -319,28 +283,12 @@ var stepStatuses = []entities.StepStatus{
 	entities.StepPending, entities.StepRunning, entities.StepCompleted, entities.StepFailed,
 }
 
-// stepGroupJSON is the JSON form of the steps of a run that have one name.
-type stepGroupJSON struct {
-	Name      string          `json:"name"`
-	Count     int             `json:"count"`
-	Pending   int             `json:"pending"`
-	Running   int             `json:"running"`
-	Completed int             `json:"completed"`
-	Failed    int             `json:"failed"`
-	Retried   int             `json:"retried"`
-	P50Ms     *int64          `json:"p50Ms,omitempty"`
-	MaxMs     *int64          `json:"maxMs,omitempty"`
-	Slowest   entities.StepID `json:"slowest,omitempty"`
-	FirstAt   api.Time        `json:"firstAt"`
-	LastAt    api.Time        `json:"lastAt"`
-	Density   []int           `json:"density"`
-}
-
-func newStepGroupJSON(g read.StepGroup) stepGroupJSON {
-	v := stepGroupJSON{
-		Name: g.Name, Count: g.Count, Pending: g.Statuses[entities.StepPending], Running: g.Statuses[entities.StepRunning],
-		Completed: g.Statuses[entities.StepCompleted], Failed: g.Statuses[entities.StepFailed], Retried: g.Retried,
-		Slowest: g.Slowest, FirstAt: timestamp(g.FirstAt), LastAt: timestamp(g.LastAt), Density: g.Density,
+func newStepGroupJSON(g read.StepGroup) api.TimelineName {
+	count := func(s entities.StepStatus) int64 { return int64(g.Statuses[s]) }
+	v := api.TimelineName{
+		Name: g.Name, Count: int64(g.Count), Pending: count(entities.StepPending), Running: count(entities.StepRunning),
+		Completed: count(entities.StepCompleted), Failed: count(entities.StepFailed), Retried: int64(g.Retried),
+		Slowest: string(g.Slowest), FirstAt: timestamp(g.FirstAt), LastAt: timestamp(g.LastAt), Density: g.Density,
 	}
 	if g.Slowest != "" {
 		v.P50Ms, v.MaxMs = new(g.Median.Milliseconds()), new(g.Longest.Milliseconds())
@@ -348,39 +296,26 @@ func newStepGroupJSON(g read.StepGroup) stepGroupJSON {
 	return v
 }
 
-type stepGroupsJSON struct {
-	api.Page[stepGroupJSON]
-
-	Steps int `json:"steps"`
-	Names int `json:"names"`
-}
-
 // getTimelineNames sums up the steps of a run by their names.
 func (s *Server) getTimelineNames(r *request) error {
 	run := r.run()
-	return answerAs(r, func(g read.StepGroups) stepGroupsJSON {
-		page := api.Page[stepGroupJSON]{Data: encodeAll(g.Groups, newStepGroupJSON), Cursor: g.Cursor}
-		return stepGroupsJSON{page, g.Steps, g.Names}
+	return answerAs(r, func(g read.StepGroups) api.TimelineNames {
+		return api.TimelineNames{
+			Data: encodeAll(g.Groups, newStepGroupJSON), Cursor: g.Cursor, Steps: int64(g.Steps), Names: int64(g.Names),
+		}
 	}, func() (read.StepGroups, error) { return s.Log.StepGroups(r.ctx(), run, r.QueryParam("cursor")) })
 }
 
 // payloadJSON returns an event's payload as JSON, if the server can decode it, and its encoding.
-func payloadJSON(e entities.Event) (json.RawMessage, string) {
+func payloadJSON(e entities.Event) (json.RawMessage, api.Encoding) {
 	v := view.Of(e)
-	return v.Payload, v.Encoding
-}
-
-// failureJSON is the JSON form of the error of a run or a step.
-type failureJSON struct {
-	Code    string          `json:"code,omitempty"`
-	Message string          `json:"message,omitempty"`
-	Details json.RawMessage `json:"details,omitempty"`
+	return v.Payload, api.Encoding(v.Encoding)
 }
 
 // newFailureJSON combines the stored error code with the error in the payload of the failing event, which may be nil.
 // The payload is a text or an object; other payloads are ignored. The stored code takes precedence.
-func newFailureJSON(code string, e *entities.Event) *failureJSON {
-	f := &failureJSON{Code: code}
+func newFailureJSON(code string, e *entities.Event) *api.Failure {
+	f := &api.Failure{Code: code}
 	if e == nil {
 		return f
 	}

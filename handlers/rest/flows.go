@@ -19,40 +19,22 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
-// flowJSON is the JSON form of a version of a flow.
-type flowJSON struct {
-	Name       string   `json:"name"`
-	Version    int64    `json:"version"`
-	Deployment string   `json:"deployment"`
-	CreatedAt  api.Time `json:"createdAt"`
-	// RetiredAt is set once the version begins no new runs.
-	RetiredAt api.Time `json:"retiredAt,omitzero"`
-	Document  string   `json:"document,omitempty"`
-	// Warnings are what is probably not meant. Only the answer to a put has them.
-	Warnings flow.Faults `json:"warnings,omitempty"`
-	// Versions are all versions, the newest first, and Aliases the names for some. Only the answer about one flow has
-	// them.
-	Versions []flowJSON  `json:"versions,omitempty"`
-	Aliases  []aliasJSON `json:"aliases,omitempty"`
-}
-
-func newFlowJSON(v registry.Version) flowJSON {
-	return flowJSON{
+// newFlowJSON encodes what lists have of a version of a flow.
+func newFlowJSON(v registry.Version) api.Flow {
+	return api.Flow{
 		Name: v.Name, Version: v.Version, Deployment: v.DeploymentID, CreatedAt: timestamp(v.CreatedAt),
 		RetiredAt: optionalTime(v.RetiredAt),
 	}
 }
 
-// aliasJSON is the JSON form of an alias.
-type aliasJSON struct {
-	Alias      string   `json:"alias"`
-	Version    int64    `json:"version"`
-	Deployment string   `json:"deployment"`
-	UpdatedAt  api.Time `json:"updatedAt"`
+func newAliasJSON(a registry.Alias) api.FlowAlias {
+	return api.FlowAlias{Alias: a.Alias, Version: a.Version, Deployment: a.ID, UpdatedAt: timestamp(a.UpdatedAt)}
 }
 
-func newAliasJSON(a registry.Alias) aliasJSON {
-	return aliasJSON{a.Alias, a.Version, a.ID, timestamp(a.UpdatedAt)}
+func newFaultJSON(f flow.Fault) api.Fault {
+	return api.Fault{
+		Line: int64(f.Line), Column: int64(f.Column), Path: f.Path, Code: f.Code, Message: f.Message,
+	}
 }
 
 func (r *request) flowName() string {
@@ -85,7 +67,7 @@ func (s *Server) listFlows(r *request) error {
 // getFlow answers with one version of a flow, by default the newest, and names the others.
 func (s *Server) getFlow(r *request) error {
 	name, number := r.flowVersion()
-	return answer(r, func() (v flowJSON, err error) {
+	return answer(r, func() (v api.Flow, err error) {
 		versions, err := s.Flows.Versions(r.ctx(), r.project(), name)
 		if err != nil {
 			return v, err
@@ -222,22 +204,13 @@ func (s *Server) postFlow(r *request) error {
 		status = http.StatusCreated
 	}
 	shown := newFlowJSON(stored.Version)
-	shown.Warnings = stored.Warnings
+	shown.Warnings = encodeAll(stored.Warnings, newFaultJSON)
 	return r.JSON(status, shown)
 }
 
-// catalogJSON is the JSON form of a version of a catalog.
-type catalogJSON struct {
-	Name      string   `json:"name"`
-	Version   int64    `json:"version"`
-	CreatedAt api.Time `json:"createdAt"`
-	Document  string   `json:"document,omitempty"`
-	// Versions are all versions, the newest first. Only the answer about one catalog has them.
-	Versions []catalogJSON `json:"versions,omitempty"`
-}
-
-func newCatalogJSON(c registry.Catalog) catalogJSON {
-	return catalogJSON{Name: c.Name, Version: c.Version, CreatedAt: timestamp(c.CreatedAt)}
+// newCatalogJSON encodes what lists have of a version of a catalog.
+func newCatalogJSON(c registry.Catalog) api.Catalog {
+	return api.Catalog{Name: c.Name, Version: c.Version, CreatedAt: timestamp(c.CreatedAt)}
 }
 
 func (r *request) catalogName() string {
@@ -260,7 +233,7 @@ func (s *Server) getCatalog(r *request) error {
 	if text := r.QueryParam("version"); text != "" {
 		number = r.number("version", text, "version")
 	}
-	return answer(r, func() (v catalogJSON, err error) {
+	return answer(r, func() (v api.Catalog, err error) {
 		versions, err := s.Flows.CatalogVersions(r.ctx(), r.project(), name, number)
 		if err != nil {
 			return v, err

@@ -190,31 +190,16 @@ const (
 // liveBegin starts a live view: proxies that hold back the first bytes of an answer get enough of them.
 var liveBegin = ": " + strings.Repeat(" ", 2048) + "\n\n"
 
-// The data of the events of a live view. Those of reset and bye are empty.
+// The data of events of a live view that is encoded already, or in part. That of reset and bye is empty.
 type (
-	helloJSON struct {
-		Version string   `json:"version,omitempty"`
-		Time    api.Time `json:"time"`
-		Resumed bool     `json:"resumed"`
-	}
 	liveRunsJSON struct {
 		Runs []json.RawMessage `json:"runs"`
-		Gone []goneJSON        `json:"gone"`
-	}
-	goneJSON struct {
-		ID      entities.RunID `json:"id"`
-		LastSeq int64          `json:"lastSeq"`
+		Gone []api.GoneRun     `json:"gone"`
 	}
 	liveLogJSON struct {
 		From   int64        `json:"from"`
 		To     int64        `json:"to"`
 		Events []view.Event `json:"events,omitempty"`
-	}
-	liveCountsJSON struct {
-		Created   int64 `json:"created"`
-		Completed int64 `json:"completed"`
-		Failed    int64 `json:"failed"`
-		Cancelled int64 `json:"cancelled"`
 	}
 )
 
@@ -223,8 +208,8 @@ type liveRun struct {
 	withPayloads, without func() (json.RawMessage, error)
 }
 
-func newLiveRun(v runJSON) liveRun {
-	encode := func(v runJSON) func() (json.RawMessage, error) {
+func newLiveRun(v api.Run) liveRun {
+	encode := func(v api.Run) func() (json.RawMessage, error) {
 		return sync.OnceValues(func() (json.RawMessage, error) { return json.Marshal(v) })
 	}
 	l := liveRun{withPayloads: encode(v)}
@@ -299,7 +284,7 @@ func (s *Server) tell(ctx context.Context, w liveWriter, v *live.Viewer[liveRun]
 	if err := w.Send([]byte(liveBegin)); err != nil {
 		return err
 	}
-	hello := helloJSON{s.Version, timestamp(s.Log.Now()), v.Resumed()}
+	hello := api.LiveHello{Version: s.Version, Time: timestamp(s.Log.Now()), Resumed: v.Resumed()}
 	if err := w.event("hello", v.Begin(), hello); err != nil {
 		return err
 	}
@@ -375,9 +360,13 @@ func (w liveWriter) news(n live.News[liveRun]) (err error) {
 		send("run", run, failed)
 	}
 	if n.Counts != nil {
-		send("counts", liveCountsJSON(*n.Counts), nil)
+		send("counts", liveCounts(*n.Counts), nil)
 	}
 	return err
+}
+
+func liveCounts(c live.Counts) api.LiveCounts {
+	return api.LiveCounts{Created: c.Created, Completed: c.Completed, Failed: c.Failed, Cancelled: c.Cancelled}
 }
 
 // run returns the run without what the client may not see.
@@ -391,7 +380,7 @@ func (w liveWriter) run(row live.Row[liveRun]) (json.RawMessage, error) {
 func (w liveWriter) runs(n live.News[liveRun]) (liveRunsJSON, error) {
 	v := liveRunsJSON{
 		Runs: make([]json.RawMessage, len(n.Runs)),
-		Gone: encodeAll(n.Gone, func(g live.Gone) goneJSON { return goneJSON(g) }),
+		Gone: encodeAll(n.Gone, func(g live.Gone) api.GoneRun { return api.GoneRun{ID: string(g.ID), LastSeq: g.LastSeq} }),
 	}
 	for i, row := range n.Runs {
 		var err error

@@ -32,33 +32,12 @@ const (
 	hookConflict = "conflict"
 )
 
-// hookJSON is the JSON form of a hook. Only a single hook has its metadata. Clients that may not see payloads get
-// neither the token, which would let them resume the run, nor the condition, which may quote payloads.
-type hookJSON struct {
-	ID               entities.HookID `json:"id"`
-	RunID            entities.RunID  `json:"runId"`
-	Workflow         string          `json:"workflow,omitempty"`
-	Token            string          `json:"token,omitempty"`
-	Status           string          `json:"status"`
-	Webhook          bool            `json:"webhook"`
-	Verify           string          `json:"verify,omitempty"`
-	Signal           string          `json:"signal,omitempty"`
-	Condition        string          `json:"condition,omitempty"`
-	CreatedAt        api.Time        `json:"createdAt"`
-	ReceivedAt       api.Time        `json:"receivedAt,omitzero"`
-	DisposedAt       api.Time        `json:"disposedAt,omitzero"`
-	RetainedUntil    api.Time        `json:"retainedUntil,omitzero"`
-	ConflictingRunID entities.RunID  `json:"conflictingRunId,omitempty"`
-
-	Metadata         json.RawMessage `json:"metadata,omitempty"`
-	MetadataEncoding string          `json:"metadataEncoding,omitempty"`
-}
-
 // hookJSON encodes an open hook.
-func (r *request) hookJSON(h store.OpenHook) hookJSON {
-	v := hookJSON{
-		ID: h.ID, RunID: h.RunID, Workflow: h.WorkflowName, Token: h.Token, Status: hookActive, Webhook: h.IsWebhook,
-		Signal: h.Signal, Condition: h.Condition, CreatedAt: timestamp(h.CreatedAt),
+func (r *request) hookJSON(h store.OpenHook) api.Hook {
+	v := api.Hook{
+		ID: string(h.ID), RunID: string(h.RunID), Workflow: h.WorkflowName, Token: h.Token, Status: hookActive,
+		Webhook: h.IsWebhook,
+		Signal:  h.Signal, Condition: h.Condition, CreatedAt: timestamp(h.CreatedAt),
 		RetainedUntil: optionalTime(h.RetainUntil),
 	}
 	if h.ExpiresAt != nil {
@@ -68,12 +47,12 @@ func (r *request) hookJSON(h store.OpenHook) hookJSON {
 }
 
 // hookHistoryJSON encodes a hook from the log: it may be open or disposed, or have lost its token to another hook.
-func (r *request) hookHistoryJSON(h read.HookHistory) hookJSON {
-	v := hookJSON{
-		ID: h.ID, RunID: h.RunID, Token: h.Data.Token, Status: hookActive,
+func (r *request) hookHistoryJSON(h read.HookHistory) api.Hook {
+	v := api.Hook{
+		ID: string(h.ID), RunID: string(h.RunID), Token: h.Data.Token, Status: hookActive,
 		Webhook: h.Data.IsWebhook != nil && *h.Data.IsWebhook, Signal: h.Data.Signal, Condition: h.Data.Condition,
 		CreatedAt: timestamp(h.CreatedAt), ReceivedAt: optionalTime(h.ReceivedAt), DisposedAt: optionalTime(h.DisposedAt),
-		RetainedUntil: optionalTime(h.Data.TokenRetentionUntil), ConflictingRunID: h.Data.ConflictingRunID,
+		RetainedUntil: optionalTime(h.Data.TokenRetentionUntil), ConflictingRunID: string(h.Data.ConflictingRunID),
 	}
 	if h.Data.Webhook != nil {
 		v.Verify = h.Data.Webhook.Verify
@@ -89,7 +68,9 @@ func (r *request) hookHistoryJSON(h read.HookHistory) hookJSON {
 	return r.redactHook(v)
 }
 
-func (r *request) redactHook(v hookJSON) hookJSON {
+// redactHook removes what clients do not get that may not see payloads: the token, which would let them resume the run,
+// and the condition, which may quote payloads.
+func (r *request) redactHook(v api.Hook) api.Hook {
 	if r.payloads() == read.WithoutPayloads {
 		v.Token, v.Condition = "", ""
 	}
@@ -114,10 +95,10 @@ func (s *Server) listHooks(r *request) error {
 // listOpenWaits lists the waits of all runs that are not over, by the time at which they end.
 func (s *Server) listOpenWaits(r *request) error {
 	page := r.page(oldestFirst)
-	encode := func(w store.OpenWait) waitJSON {
-		return waitJSON{
-			ID: w.ID, RunID: w.RunID, Workflow: w.WorkflowName, Status: w.Status, ResumeAt: optionalTime(w.ResumeAt),
-			CreatedAt: timestamp(w.CreatedAt),
+	encode := func(w store.OpenWait) api.Wait {
+		return api.Wait{
+			ID: string(w.ID), RunID: string(w.RunID), Workflow: w.WorkflowName, Status: string(w.Status),
+			ResumeAt: optionalTime(w.ResumeAt), CreatedAt: timestamp(w.CreatedAt),
 		}
 	}
 	return answerPage(r, encode, func() ([]store.OpenWait, string, error) {
@@ -135,7 +116,7 @@ func (s *Server) listRunHooks(r *request) error {
 
 func (s *Server) getHook(r *request) error {
 	run, id := r.run(), entities.HookID(r.pathID("hookId", "hook ID"))
-	return answer(r, func() (v hookJSON, err error) {
+	return answer(r, func() (v api.Hook, err error) {
 		h, err := s.Log.HookHistory(r.ctx(), run.Project, run.ID, id)
 		if err != nil {
 			return v, err
@@ -149,7 +130,7 @@ func (s *Server) getHook(r *request) error {
 		if err != nil {
 			return v, err
 		}
-		return decodeFor(r, func() hookJSON {
+		return decodeFor(r, func() api.Hook {
 			v.Metadata, v.MetadataEncoding = payloadJSON(events[created])
 			return v
 		})
@@ -163,16 +144,6 @@ type resumeRequest struct {
 	ResumeID string `json:"resumeId"`
 	// Unverified resumes a hook that requires signed requests. It needs the role admin.
 	Unverified bool `json:"unverified"`
-}
-
-// resumeResult is the answer to a request that resumes a hook.
-type resumeResult struct {
-	RunID   entities.RunID   `json:"runId"`
-	HookID  entities.HookID  `json:"hookId"`
-	Seq     int64            `json:"seq"`
-	EventID entities.EventID `json:"eventId"`
-	// Repeated reports that an earlier request with the same resume ID wrote the event.
-	Repeated bool `json:"repeated"`
 }
 
 // resumeByToken resumes the hook that has the token.
@@ -236,7 +207,10 @@ func (s *Server) resume(r *request, run entities.Run, id entities.HookID) error 
 	case err != nil:
 		return err
 	}
-	return r.JSON(http.StatusOK, resumeResult{run.ID, id, result.Event.Seq, result.Event.ID(), result.Repeated})
+	return r.JSON(http.StatusOK, api.ResumedHook{
+		RunID: string(run.ID), HookID: string(id), Seq: result.Event.Seq, EventID: string(result.Event.ID()),
+		Repeated: result.Repeated,
+	})
 }
 
 // resumption reads and checks the body of a request that resumes a hook of the run.
@@ -335,13 +309,6 @@ func (m inboxMessage) request(name string) eventlog.Request {
 	return r
 }
 
-// messageResult is the answer to a message.
-type messageResult struct {
-	Seq int64 `json:"seq"`
-	// Repeated reports that an earlier message with the same ID wrote the event.
-	Repeated bool `json:"repeated"`
-}
-
 // sendMessage sends a message to an inbox of a run.
 func (s *Server) sendMessage(r *request) error {
 	var body inboxMessage
@@ -365,7 +332,7 @@ func (s *Server) sendMessage(r *request) error {
 	if err != nil {
 		return err
 	}
-	return r.JSON(http.StatusOK, messageResult{result.Event.Seq, result.Repeated})
+	return r.JSON(http.StatusOK, api.SentMessage{Seq: result.Event.Seq, Repeated: result.Repeated})
 }
 
 // inboxNotFound returns a more precise error if the hook of an inbox is missing.

@@ -2,11 +2,9 @@ package rest
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -19,44 +17,21 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/cluster"
 )
 
-// clientJSON says who makes the requests, and to which server.
-type clientJSON struct {
-	Project  entities.Project `json:"project"`
-	Role     admin.Role       `json:"role"`
-	Actor    admin.Actor      `json:"actor"`
-	Operator bool             `json:"operator"`
-	// The key's fields are missing for the environment's key, and for requests without one.
-	KeyName   string   `json:"keyName,omitempty"`
-	ExpiresAt api.Time `json:"expiresAt,omitzero"`
-	Version   string   `json:"version,omitempty"`
-}
-
 // describeClient answers with what the client's key may do.
 func (s *Server) describeClient(r *request) error {
 	i := auth.IdentityOf(r)
-	return r.JSON(http.StatusOK, clientJSON{
-		i.Project, i.Role, i.Actor, i.Operator(), i.Key().Name, optionalTime(i.Key().ExpiresAt), s.Version,
+	return r.JSON(http.StatusOK, api.Client{
+		Project: string(i.Project), Role: api.Role(i.Role), Actor: string(i.Actor), Operator: i.Operator(),
+		KeyName: i.Key().Name, ExpiresAt: optionalTime(i.Key().ExpiresAt), Version: s.Version,
 	})
 }
 
-// keyJSON is the JSON form of an API key, without the key itself.
-type keyJSON struct {
-	ID          admin.KeyID      `json:"id"`
-	Project     entities.Project `json:"project"`
-	Name        string           `json:"name"`
-	Role        admin.Role       `json:"role"`
-	Deployments string           `json:"deployments,omitempty"`
-	Prefix      string           `json:"prefix"`
-	CreatedAt   api.Time         `json:"createdAt"`
-	ExpiresAt   api.Time         `json:"expiresAt,omitzero"`
-	RevokedAt   api.Time         `json:"revokedAt,omitzero"`
-	LastUsedAt  api.Time         `json:"lastUsedAt,omitzero"`
-}
-
-func newKeyJSON(k admin.Key) keyJSON {
-	return keyJSON{
-		k.ID, k.Project, k.Name, k.Role, k.Deployments, k.Prefix, timestamp(k.CreatedAt), optionalTime(k.ExpiresAt),
-		optionalTime(k.RevokedAt), optionalTime(k.LastUsedAt),
+// newKeyJSON encodes an API key, without the key itself.
+func newKeyJSON(k admin.Key) api.Key {
+	return api.Key{
+		ID: string(k.ID), Project: string(k.Project), Name: k.Name, Role: api.Role(k.Role), Deployments: k.Deployments,
+		Prefix: k.Prefix, CreatedAt: timestamp(k.CreatedAt), ExpiresAt: optionalTime(k.ExpiresAt),
+		RevokedAt: optionalTime(k.RevokedAt), LastUsedAt: optionalTime(k.LastUsedAt),
 	}
 }
 
@@ -96,11 +71,11 @@ func answerOfProject[R, T any](
 // createKey creates a key. Only this answer contains the key itself.
 func (s *Server) createKey(r *request) error {
 	var body struct {
-		Name        string     `json:"name"`
-		Role        admin.Role `json:"role"`
-		Deployments string     `json:"deployments"`
-		Project     string     `json:"project"`
-		ExpiresAt   instant    `json:"expiresAt"`
+		Name        string      `json:"name"`
+		Role        admin.Role  `json:"role"`
+		Deployments string      `json:"deployments"`
+		Project     string      `json:"project"`
+		ExpiresAt   api.Instant `json:"expiresAt"`
 	}
 	r.body(&body)
 	project, err := r.projectOr(body.Project)
@@ -109,7 +84,7 @@ func (s *Server) createKey(r *request) error {
 		return r.err
 	}
 	k := admin.Key{Project: project, Name: body.Name, Role: body.Role, Deployments: body.Deployments}
-	if at := time.Time(body.ExpiresAt); !at.IsZero() {
+	if at := body.ExpiresAt.Time; !at.IsZero() {
 		k.ExpiresAt = &at
 	}
 	created, text, err := s.Keys.Mint(r.ctx(), k)
@@ -118,11 +93,11 @@ func (s *Server) createKey(r *request) error {
 	}
 	r.Response().Header().Set(echo.HeaderCacheControl, "no-store")
 	r.Response().Header().Set(echo.HeaderLocation, "/v1/keys/"+string(created.ID))
-	return r.JSON(http.StatusCreated, struct {
-		keyJSON
-
-		Key string `json:"key"`
-	}{newKeyJSON(created), text})
+	return r.JSON(http.StatusCreated, api.MadeKey{
+		ID: string(created.ID), Project: string(created.Project), Name: created.Name, Role: api.Role(created.Role),
+		Deployments: created.Deployments, Prefix: created.Prefix, CreatedAt: timestamp(created.CreatedAt),
+		ExpiresAt: optionalTime(created.ExpiresAt), Key: text,
+	})
 }
 
 func (s *Server) getKey(r *request) error {
@@ -138,29 +113,12 @@ func (s *Server) revokeKey(r *request) error {
 	return answerNothing(r, func() error { return s.Keys.Revoke(r.ctx(), project, id) })
 }
 
-type projectJSON struct {
-	Name      entities.Project `json:"name"`
-	CreatedAt api.Time         `json:"createdAt"`
-	PausedAt  api.Time         `json:"pausedAt,omitzero"`
-	Limits    *limitsJSON      `json:"limits,omitempty"`
-}
-
-// limitsJSON is the JSON form of a project's limits and their use.
-type limitsJSON struct {
-	DailyStarts    *int64   `json:"dailyStarts,omitempty"`
-	StartsToday    *int64   `json:"startsToday,omitempty"`
-	StorageBytes   *int64   `json:"storageBytes,omitempty"`
-	StoredBytes    *int64   `json:"storedBytes,omitempty"`
-	StoredAt       api.Time `json:"storedAt,omitzero"`
-	MaxDepth       *int64   `json:"maxDepth,omitempty"`
-	MaxDescendants *int64   `json:"maxDescendants,omitempty"`
-}
-
-func newProjectJSON(p admin.ListedProject) projectJSON {
-	j := projectJSON{Name: p.Name, CreatedAt: timestamp(p.CreatedAt), PausedAt: optionalTime(p.PausedAt)}
+func newProjectJSON(p admin.ListedProject) api.Project {
+	j := api.Project{Name: string(p.Name), CreatedAt: timestamp(p.CreatedAt), PausedAt: optionalTime(p.PausedAt)}
 	if !p.Equal(admin.Limits{}) {
-		j.Limits = &limitsJSON{
-			p.DailyStarts, p.StartsToday, p.StorageBytes, p.StoredBytes, optionalTime(p.StoredAt), p.MaxDepth, p.MaxDescendants,
+		j.Limits = &api.ProjectLimits{
+			DailyStarts: p.DailyStarts, StartsToday: p.StartsToday, StorageBytes: p.StorageBytes, StoredBytes: p.StoredBytes,
+			StoredAt: optionalTime(p.StoredAt), MaxDepth: p.MaxDepth, MaxDescendants: p.MaxDescendants,
 		}
 	}
 	return j
@@ -247,20 +205,11 @@ func (s *Server) putProject(r *request) error {
 	})
 }
 
-// actionJSON is the JSON form of an entry of the audit log.
-type actionJSON struct {
-	Seq     int64            `json:"seq"`
-	At      api.Time         `json:"at"`
-	Project entities.Project `json:"project"`
-	Actor   admin.Actor      `json:"actor"`
-	Address string           `json:"address,omitempty"`
-	Action  admin.ActionKind `json:"action"`
-	Subject string           `json:"subject"`
-	Detail  json.RawMessage  `json:"detail"`
-}
-
-func newActionJSON(a admin.Action) actionJSON {
-	return actionJSON{a.Seq, timestamp(a.At), a.Project, a.Actor, a.Address, a.Action, a.Subject, a.Detail}
+func newActionJSON(a admin.Action) api.Action {
+	return api.Action{
+		Seq: a.Seq, At: timestamp(a.At), Project: string(a.Project), Actor: string(a.Actor), Address: a.Address,
+		Action: string(a.Action), Subject: a.Subject, Detail: a.Detail,
+	}
 }
 
 // listAudit answers with a page of a project's audit log, of one actor, action or subject if the query names it.
@@ -275,16 +224,11 @@ func (s *Server) listAudit(r *request) error {
 		})
 }
 
-// secretJSON is the JSON form of a secret, without its values.
-type secretJSON struct {
-	Name      string   `json:"name"`
-	CreatedAt api.Time `json:"createdAt"`
-	UpdatedAt api.Time `json:"updatedAt"`
-	Origins   []string `json:"origins,omitempty"`
-}
-
-func newSecretJSON(s admin.Secret) secretJSON {
-	return secretJSON{s.Name, timestamp(s.CreatedAt), timestamp(s.UpdatedAt), s.Origins}
+// newSecretJSON encodes a secret, without its values.
+func newSecretJSON(s admin.Secret) api.Secret {
+	return api.Secret{
+		Name: s.Name, CreatedAt: timestamp(s.CreatedAt), UpdatedAt: timestamp(s.UpdatedAt), Origins: s.Origins,
+	}
 }
 
 func (s *Server) listSecrets(r *request) error {
@@ -309,15 +253,8 @@ func (s *Server) removeSecret(r *request) error {
 	return deleteOne(r, r.pathID("name", "secret name"), s.Secrets.Delete)
 }
 
-type signingKeyJSON struct {
-	ID        string   `json:"id"`
-	CreatedAt api.Time `json:"createdAt"`
-	// Secret is present only in the answer that creates the key.
-	Secret string `json:"secret,omitempty"`
-}
-
-func newSigningKeyJSON(k admin.SigningKey) signingKeyJSON {
-	return signingKeyJSON{ID: k.ID, CreatedAt: timestamp(k.CreatedAt)}
+func newSigningKeyJSON(k admin.SigningKey) api.SigningKey {
+	return api.SigningKey{ID: k.ID, CreatedAt: timestamp(k.CreatedAt)}
 }
 
 func (s *Server) listSigningKeys(r *request) error {
@@ -329,40 +266,29 @@ func (s *Server) createSigningKey(r *request) error {
 	if err != nil {
 		return err
 	}
-	v := newSigningKeyJSON(key)
-	v.Secret = secret.Reveal()
 	r.Response().Header().Set(echo.HeaderCacheControl, "no-store")
-	return r.JSON(http.StatusCreated, v)
+	return r.JSON(http.StatusCreated, api.MadeSigningKey{
+		ID: key.ID, CreatedAt: timestamp(key.CreatedAt), Secret: secret.Reveal(),
+	})
 }
 
 func (s *Server) deleteSigningKey(r *request) error {
 	return deleteOne(r, r.pathID("id", "signing key ID"), s.SigningKeys.Delete)
 }
 
-// sessionJSON is the JSON form of a session of the dashboard.
-type sessionJSON struct {
-	ID        string      `json:"id"`
-	KeyID     admin.KeyID `json:"keyId,omitempty"`
-	KeyName   string      `json:"keyName,omitempty"`
-	Role      admin.Role  `json:"role"`
-	CreatedAt api.Time    `json:"createdAt"`
-	UsedAt    api.Time    `json:"usedAt"`
-	// Current marks the session that makes the request.
-	Current bool `json:"current,omitempty"`
-}
-
 // listSessions lists the sessions of the dashboard that have opened the project.
 func (s *Server) listSessions(r *request) error {
 	page := r.page(oldestFirst)
 	cookie := auth.CookieOf(r.Request())
-	encode := func(o admin.OpenSession) sessionJSON {
+	encode := func(o admin.OpenSession) api.Session {
 		role := o.Role
 		if o.KeyID == "" {
 			role = admin.RoleAdmin // of the key in the environment
 		}
-		return sessionJSON{
-			o.ID.String(), o.KeyID, o.KeyName, role, timestamp(o.CreatedAt), timestamp(o.UsedAt),
-			cookie != "" && o.ID == s.Sessions.ID(cookie),
+		return api.Session{
+			ID: o.ID.String(), KeyID: string(o.KeyID), KeyName: o.KeyName, Role: api.Role(role),
+			CreatedAt: timestamp(o.CreatedAt), UsedAt: timestamp(o.UsedAt),
+			Current: cookie != "" && o.ID == s.Sessions.ID(cookie),
 		}
 	}
 	return answerPage(r, encode, func() ([]admin.OpenSession, string, error) {
@@ -388,10 +314,7 @@ func (s *Server) createCode(r *request) error {
 	if key := i.Key(); key.ID != "" {
 		opened.Key = &key
 	}
-	var answer struct {
-		Code      string   `json:"code,omitempty"`
-		ExpiresAt api.Time `json:"expiresAt,omitzero"`
-	}
+	var answer api.SignInCode
 	if i.Actor != admin.ActorOpen {
 		code, err := s.Sessions.Code(r.Request().Context(), opened)
 		if err != nil {
@@ -407,35 +330,6 @@ func (s *Server) createCode(r *request) error {
 // errCodeOfBrowser is an [auth.ErrForbidden].
 var errCodeOfBrowser = fmt.Errorf("%w: a session makes no codes: use /v1 with a key", auth.ErrForbidden)
 
-type serversJSON struct {
-	At       api.Time       `json:"at"`
-	Servers  []serverJSON   `json:"servers"`
-	Extended int            `json:"extended"`
-	Capped   bool           `json:"capped"`
-	Stranded []strandedJSON `json:"stranded"`
-	More     bool           `json:"moreStranded"`
-}
-
-type serverJSON struct {
-	ID         string   `json:"id"`
-	Host       string   `json:"host"`
-	Version    string   `json:"version,omitempty"`
-	Commit     string   `json:"commit,omitempty"`
-	Role       string   `json:"role,omitempty"`
-	StartedAt  api.Time `json:"startedAt"`
-	BeatAt     api.Time `json:"beatAt"`
-	Deliveries int      `json:"deliveries"`
-}
-
-type strandedJSON struct {
-	RunID    entities.RunID   `json:"runId"`
-	Project  entities.Project `json:"project"`
-	Workflow string           `json:"workflow"`
-	Reason   string           `json:"reason"`
-	Since    api.Time         `json:"since"`
-	Wakes    int              `json:"wakes"`
-}
-
 // listServers answers with the processes that deliver, and with the stranded runs of all projects.
 func (s *Server) listServers(r *request) error {
 	r.requireOperator()
@@ -444,16 +338,23 @@ func (s *Server) listServers(r *request) error {
 	})
 }
 
-func newServersJSON(s cluster.Servers) serversJSON {
-	server := func(p cluster.Server) serverJSON {
-		return serverJSON{
-			p.ID, p.Host, p.Version, p.Commit, p.Role, timestamp(p.StartedAt), timestamp(p.BeatAt), p.Deliveries,
-		}
+func newServersJSON(s cluster.Servers) api.Servers {
+	return api.Servers{
+		At: timestamp(s.Now), Servers: encodeAll(s.List, newServerJSON), Extended: int64(s.Extended), Capped: s.Capped,
+		Stranded: encodeAll(s.Stranded, newStrandedJSON), MoreStranded: s.MoreStranded,
 	}
-	stranded := func(r cluster.StrandedRun) strandedJSON {
-		return strandedJSON{r.ID, r.Project, r.WorkflowName, r.Reason, timestamp(r.StrandedAt), r.Repairs}
+}
+
+func newServerJSON(p cluster.Server) api.ServerProcess {
+	return api.ServerProcess{
+		ID: p.ID, Host: p.Host, Version: p.Version, Commit: p.Commit, Role: p.Role, StartedAt: timestamp(p.StartedAt),
+		BeatAt: timestamp(p.BeatAt), Deliveries: int64(p.Deliveries),
 	}
-	return serversJSON{
-		timestamp(s.Now), encodeAll(s.List, server), s.Extended, s.Capped, encodeAll(s.Stranded, stranded), s.MoreStranded,
+}
+
+func newStrandedJSON(r cluster.StrandedRun) api.StrandedRun {
+	return api.StrandedRun{
+		RunID: string(r.ID), Project: string(r.Project), Workflow: r.WorkflowName, Reason: r.Reason,
+		Since: timestamp(r.StrandedAt), Wakes: int64(r.Repairs),
 	}
 }

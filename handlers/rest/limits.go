@@ -9,99 +9,53 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
-// rateJSON is the JSON form of a rate. Sustained is only in answers.
-type rateJSON struct {
-	Limit     int    `json:"limit"`
-	Per       string `json:"per"`
-	Burst     int    `json:"burst,omitempty"`
-	Sustained int    `json:"sustained,omitempty"`
-}
-
-// limitBody is what a request says about a limit, and what an answer repeats.
-type limitBody struct {
-	PerKey int          `json:"perKey,omitempty"`
-	Total  int          `json:"total,omitempty"`
-	Rate   *rateJSON    `json:"rate,omitempty"`
-	Fair   bool         `json:"fair"`
-	OnFull limit.OnFull `json:"onFull"`
-	Paused bool         `json:"paused"`
-}
-
-func (b limitBody) spec() (s limit.Spec, err error) {
-	s = limit.Spec{PerKey: b.PerKey, Total: b.Total, Fair: b.Fair, OnFull: b.OnFull, Paused: b.Paused}
+// limitSpec returns what a request says about a limit.
+func limitSpec(b api.LimitSpec) (s limit.Spec, err error) {
+	s = limit.Spec{
+		PerKey: int(b.PerKey), Total: int(b.Total), Fair: b.Fair, OnFull: limit.OnFull(b.OnFull), Paused: b.Paused,
+	}
 	if b.Rate == nil {
 		return s, nil
 	}
 	if b.Rate.Limit < 1 {
 		return s, badField("rate.limit", "%d is less than 1", b.Rate.Limit)
 	}
-	s.Rate, s.Burst = b.Rate.Limit, b.Rate.Burst
+	s.Rate, s.Burst = int(b.Rate.Limit), int(b.Rate.Burst)
 	s.Per, err = durationField("rate.per", b.Rate.Per, maxSpan)
 	return s, err
 }
 
-// limitJSON is the JSON form of a limit. Only reads have the counts.
-type limitJSON struct {
-	Name string `json:"name"`
-	limitBody
-
-	Held      *int     `json:"held,omitempty"`
-	Waiting   *int     `json:"waiting,omitempty"`
-	CreatedAt api.Time `json:"createdAt"`
-	UpdatedAt api.Time `json:"updatedAt"`
-}
-
-func newLimitJSON(l limit.Limit) limitJSON {
-	v := limitJSON{
-		Name:      l.Name,
-		limitBody: limitBody{PerKey: l.PerKey, Total: l.Total, Fair: l.Fair, OnFull: l.OnFull, Paused: l.Paused},
-		CreatedAt: timestamp(l.CreatedAt), UpdatedAt: timestamp(l.UpdatedAt),
+// newLimitJSON encodes a limit. Only reads add the counts.
+func newLimitJSON(l limit.Limit) api.Limit {
+	v := api.Limit{
+		Name: l.Name, PerKey: int64(l.PerKey), Total: int64(l.Total), Fair: l.Fair, OnFull: string(l.OnFull),
+		Paused: l.Paused, CreatedAt: timestamp(l.CreatedAt), UpdatedAt: timestamp(l.UpdatedAt),
 	}
 	if l.Rate > 0 {
-		v.Rate = &rateJSON{l.Rate, duration(l.Per), l.Burst, l.Sustained()}
+		v.Rate = &api.Rate{
+			Limit: int64(l.Rate), Per: duration(l.Per), Burst: int64(l.Burst), Sustained: int64(l.Sustained()),
+		}
 	}
 	return v
 }
 
-// limitKeyJSON is the JSON form of what holds or awaits the slots of one key.
-type limitKeyJSON struct {
-	Key          string   `json:"key"`
-	Held         int      `json:"held"`
-	Waiting      int      `json:"waiting"`
-	WaitingSince api.Time `json:"waitingSince,omitzero"`
-}
-
-func newLimitKeyJSON(u limit.KeyUsage) limitKeyJSON {
-	return limitKeyJSON{u.Key, u.Held, u.Waiting, optionalTime(u.OldestWait)}
-}
-
-// permitJSON is the JSON form of what holds or awaits a slot.
-type permitJSON struct {
-	RunID     entities.RunID `json:"runId"`
-	StepID    string         `json:"stepId,omitempty"`
-	MessageID string         `json:"messageId,omitempty"`
-	Tenant    string         `json:"tenant,omitempty"`
-	Cost      int            `json:"cost"`
-	Since     api.Time       `json:"since"`
-	NotBefore api.Time       `json:"notBefore,omitzero"`
+// newLimitKeyJSON encodes what holds or awaits the slots of one key.
+func newLimitKeyJSON(u limit.KeyUsage) api.LimitKey {
+	return api.LimitKey{
+		Key: u.Key, Held: int64(u.Held), Waiting: int64(u.Waiting), WaitingSince: optionalTime(u.OldestWait),
+	}
 }
 
 // newPermitJSON returns a permit: since when the slot is held, or awaited.
-func newPermitJSON(p limit.Permit) permitJSON {
-	v := permitJSON{
-		RunID: p.RunID, StepID: p.Subject, MessageID: p.MessageID, Tenant: p.Tenant, Cost: p.Cost,
+func newPermitJSON(p limit.Permit) api.Permit {
+	v := api.Permit{
+		RunID: string(p.RunID), StepID: p.Subject, MessageID: p.MessageID, Tenant: p.Tenant, Cost: int64(p.Cost),
 		Since: timestamp(p.CreatedAt), NotBefore: optionalTime(p.NotBefore),
 	}
 	if p.GrantedAt != nil {
 		v.Since, v.NotBefore = timestamp(*p.GrantedAt), api.Time{}
 	}
 	return v
-}
-
-// slotsJSON is who holds the slots of a key, the one that has done so longest first, and who waits, in order.
-type slotsJSON struct {
-	Held    []permitJSON `json:"held"`
-	Waiting []permitJSON `json:"waiting"`
 }
 
 func (r *request) limitName() string {
@@ -113,30 +67,30 @@ func (r *request) limitName() string {
 // listLimits lists the limits with what is held and what waits.
 func (s *Server) listLimits(r *request) error {
 	page := r.page(oldestFirst)
-	return answer(r, func() (v api.Page[limitJSON], err error) {
+	return answer(r, func() (v api.Page[api.Limit], err error) {
 		limits, cursor, err := s.Limits.List(r.ctx(), r.project(), page)
 		if err != nil {
 			return v, err
 		}
-		v = api.Page[limitJSON]{Data: encodeAll(limits, newLimitJSON), Cursor: cursor}
+		v = api.Page[api.Limit]{Data: encodeAll(limits, newLimitJSON), Cursor: cursor}
 		return v, s.addCounts(r, v.Data)
 	})
 }
 
 func (s *Server) getLimit(r *request) error {
 	name := r.limitName()
-	return answer(r, func() (limitJSON, error) {
+	return answer(r, func() (api.Limit, error) {
 		l, err := s.Limits.Limit(r.ctx(), r.project(), name)
 		if err != nil {
-			return limitJSON{}, err
+			return api.Limit{}, err
 		}
-		one := []limitJSON{newLimitJSON(l)}
+		one := []api.Limit{newLimitJSON(l)}
 		return one[0], s.addCounts(r, one)
 	})
 }
 
 // addCounts sets how many slots of the limits are taken, and how many wait for one.
-func (s *Server) addCounts(r *request, limits []limitJSON) error {
+func (s *Server) addCounts(r *request, limits []api.Limit) error {
 	names := make([]string, len(limits))
 	for i, l := range limits {
 		names[i] = l.Name
@@ -144,19 +98,19 @@ func (s *Server) addCounts(r *request, limits []limitJSON) error {
 	counts, err := s.Limits.Counts(r.ctx(), r.project(), names)
 	for i := range limits {
 		c := counts[limits[i].Name]
-		limits[i].Held, limits[i].Waiting = &c.Held, &c.Waiting
+		limits[i].Held, limits[i].Waiting = new(int64(c.Held)), new(int64(c.Waiting))
 	}
 	return err
 }
 
 // putLimit creates or replaces a limit.
 func (s *Server) putLimit(r *request) error {
-	var body limitBody
+	var body api.LimitSpec
 	name := r.limitName()
 	if r.body(&body); r.err != nil {
 		return r.err
 	}
-	spec, err := body.spec()
+	spec, err := limitSpec(body)
 	if err != nil {
 		return err
 	}
@@ -195,7 +149,7 @@ func (s *Server) listLimitKeys(r *request) error {
 func (s *Server) getSlots(r *request) error {
 	name, key := r.limitName(), r.QueryParam("key")
 	most := r.page(oldestFirst).Limit
-	return answer(r, func() (v slotsJSON, err error) {
+	return answer(r, func() (v api.Slots, err error) {
 		if _, err = s.Limits.Limit(r.ctx(), r.project(), name); err != nil {
 			return v, err
 		}
@@ -204,31 +158,35 @@ func (s *Server) getSlots(r *request) error {
 			return v, err
 		}
 		waiting, err := s.Limits.Waiting(r.ctx(), r.project(), name, key, most)
-		return slotsJSON{encodeAll(held, newPermitJSON), encodeAll(waiting, newPermitJSON)}, err
+		return api.Slots{Held: encodeAll(held, newPermitJSON), Waiting: encodeAll(waiting, newPermitJSON)}, err
 	})
 }
 
-// policyBody is what a request says about a policy, and what an answer repeats.
-type policyBody struct {
-	Limits []limit.PolicyUse `json:"limits"`
-	// Steps has the limits of the workflow's steps, by their names.
-	Steps    map[string][]limit.PolicyUse `json:"steps,omitempty"`
-	Priority string                       `json:"priority,omitempty"`
-}
-
-// policyJSON is the JSON form of a policy.
-type policyJSON struct {
-	Workflow string `json:"workflow"`
-	policyBody
-
-	CreatedAt api.Time `json:"createdAt"`
-	UpdatedAt api.Time `json:"updatedAt"`
-}
-
-func newPolicyJSON(p limit.Policy) policyJSON {
-	return policyJSON{
-		p.Workflow, policyBody{p.Limits, p.Steps, duration(p.Priority)}, timestamp(p.CreatedAt), timestamp(p.UpdatedAt),
+func newPolicyJSON(p limit.Policy) api.Policy {
+	return api.Policy{
+		Workflow: p.Workflow, Limits: encodeAll(p.Limits, newPolicyUseJSON), Steps: encodeLists(p.Steps, newPolicyUseJSON),
+		Priority: duration(p.Priority), CreatedAt: timestamp(p.CreatedAt), UpdatedAt: timestamp(p.UpdatedAt),
 	}
+}
+
+func newPolicyUseJSON(u limit.PolicyUse) api.PolicyUse {
+	return api.PolicyUse{Name: u.Name, Key: u.Key, Tenant: u.Tenant, Cost: int64(u.Cost)}
+}
+
+func policyUse(u api.PolicyUse) limit.PolicyUse {
+	return limit.PolicyUse{Name: u.Name, Key: u.Key, Tenant: u.Tenant, Cost: int(u.Cost)}
+}
+
+// encodeLists returns the encoded lists of a map, or nil if there are none.
+func encodeLists[R, T any](lists map[string][]R, encode func(R) T) map[string][]T {
+	if len(lists) == 0 {
+		return nil
+	}
+	encoded := make(map[string][]T, len(lists))
+	for key, rows := range lists {
+		encoded[key] = encodeAll(rows, encode)
+	}
+	return encoded
 }
 
 // priorityField returns a priority in a body, which may be negative; 0 if it is missing.
@@ -260,7 +218,7 @@ func (s *Server) getPolicy(r *request) error {
 
 // putPolicy creates or replaces the policy of a workflow.
 func (s *Server) putPolicy(r *request) error {
-	var body policyBody
+	var body api.PolicySpec
 	workflow := r.policyWorkflow()
 	if r.body(&body); r.err != nil {
 		return r.err
@@ -271,7 +229,8 @@ func (s *Server) putPolicy(r *request) error {
 	}
 	return answerAs(r, newPolicyJSON, func() (limit.Policy, error) {
 		return s.Limits.PutPolicy(r.ctx(), limit.Policy{
-			Project: r.project(), Workflow: workflow, Limits: body.Limits, Steps: body.Steps, Priority: priority,
+			Project: r.project(), Workflow: workflow, Limits: encodeAll(body.Limits, policyUse),
+			Steps: encodeLists(body.Steps, policyUse), Priority: priority,
 		})
 	})
 }

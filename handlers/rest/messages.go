@@ -15,27 +15,13 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
-// messageJSON is the JSON form of a message in the queue. Clients that may not see payloads do not get the last error,
-// which may quote the function. Only the operator sees the addresses in it, which are those of the server's network.
-type messageJSON struct {
-	ID            string         `json:"id"`
-	Topic         string         `json:"topic"`
-	DeploymentID  string         `json:"deploymentId"`
-	RunID         entities.RunID `json:"runId,omitempty"`
-	Work          message.Work   `json:"work,omitempty"`
-	Subject       string         `json:"subject,omitempty"`
-	State         queue.State    `json:"state"`
-	DeliveryCount int            `json:"deliveryCount"`
-	LastError     string         `json:"lastError,omitempty"`
-	CreatedAt     api.Time       `json:"createdAt"`
-	DueAt         api.Time       `json:"dueAt"`
-	ParkedAt      api.Time       `json:"parkedAt,omitzero"`
-}
-
-func (r *request) messageJSON(e queue.Entry) messageJSON {
-	v := messageJSON{
-		e.ID, e.Topic, e.DeploymentID, e.RunID, e.Work, e.Subject, e.State, e.DeliveryCount, e.LastError,
-		timestamp(e.CreatedAt), timestamp(e.DueAt), optionalTime(e.ParkedAt),
+// messageJSON encodes a message in the queue. Clients that may not see payloads do not get the last error, which may
+// quote the function. Only the operator sees the addresses in it, which are those of the server's network.
+func (r *request) messageJSON(e queue.Entry) api.Message {
+	v := api.Message{
+		ID: e.ID, Topic: e.Topic, DeploymentID: e.DeploymentID, RunID: string(e.RunID), Work: string(e.Work),
+		Subject: e.Subject, State: string(e.State), DeliveryCount: int64(e.DeliveryCount), LastError: e.LastError,
+		CreatedAt: timestamp(e.CreatedAt), DueAt: timestamp(e.DueAt), ParkedAt: optionalTime(e.ParkedAt),
 	}
 	if r.payloads() == read.WithoutPayloads {
 		v.LastError = ""
@@ -75,26 +61,12 @@ func (s *Server) listMessages(r *request) error {
 	})
 }
 
-// countJSON is a number up to which messages were counted.
-type countJSON struct {
-	Count int  `json:"count"`
-	More  bool `json:"more"`
-}
+func newCountJSON(n queue.Number) api.Count { return api.Count{Count: int64(n.Count), More: n.More} }
 
-// countsJSON are the numbers of messages by state.
-type countsJSON struct {
-	Parked    countJSON `json:"parked"`
-	Retrying  countJSON `json:"retrying"`
-	Leased    countJSON `json:"leased"`
-	Due       countJSON `json:"due"`
-	Delayed   countJSON `json:"delayed"`
-	OldestDue api.Time  `json:"oldestDue,omitzero"`
-}
-
-func newCountsJSON(c queue.Counts) countsJSON {
-	return countsJSON{
-		countJSON(c.Parked), countJSON(c.Retrying), countJSON(c.Leased), countJSON(c.Due), countJSON(c.Delayed),
-		optionalTime(c.OldestDue),
+func newCountsJSON(c queue.Counts) api.MessageCounts {
+	return api.MessageCounts{
+		Parked: newCountJSON(c.Parked), Retrying: newCountJSON(c.Retrying), Leased: newCountJSON(c.Leased),
+		Due: newCountJSON(c.Due), Delayed: newCountJSON(c.Delayed), OldestDue: optionalTime(c.OldestDue),
 	}
 }
 
@@ -151,14 +123,6 @@ func (b changeRequest) validateIDs() error {
 	return nil
 }
 
-// changeResult is the answer to a request to retry or discard many messages.
-type changeResult struct {
-	Matched    int      `json:"matched"`
-	Changed    int      `json:"changed"`
-	MessageIDs []string `json:"messageIds"`
-	More       bool     `json:"more"`
-}
-
 // messageChange is what a request does with many messages.
 type messageChange struct {
 	do func(context.Context, entities.Project, queue.Filter, []string) (int, error)
@@ -191,16 +155,17 @@ func (s *Server) changeMessages(r *request, m messageChange) error {
 		State: body.State, RunID: body.RunID, DeploymentID: body.Deployment, Work: body.Work, NotDue: m.notDue,
 	}
 	f.ErrorContains, f.Redacted = r.errorText(body.ErrorContains)
-	return answer(r, func() (v changeResult, err error) {
-		ids, more := body.MessageIDs, false
+	return answer(r, func() (v api.ChangedMessages, err error) {
+		ids, more, changed := body.MessageIDs, false, 0
 		if ids == nil {
 			ids, more, err = s.findMessages(r, f, body.Limit)
 		}
 		if err == nil && !body.DryRun && len(ids) > 0 {
-			v.Changed, err = m.do(r.ctx(), r.project(), f, ids)
+			changed, err = m.do(r.ctx(), r.project(), f, ids)
 		}
-		v.Matched, v.More, v.MessageIDs = len(ids), more, append([]string{}, ids...)
-		return v, err
+		return api.ChangedMessages{
+			Matched: int64(len(ids)), Changed: int64(changed), More: more, MessageIds: append([]string{}, ids...),
+		}, err
 	})
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
@@ -150,7 +151,7 @@ func (r *request) time(name string) time.Time {
 	if s == "" {
 		return time.Time{}
 	}
-	t, err := parseTime(s)
+	t, err := api.ParseTime(s)
 	if err != nil {
 		r.fail(badParam(name, "%v", err))
 	}
@@ -258,48 +259,12 @@ func checkJSON(data []byte, contentType string) error {
 	return entities.Invalid("the body is not JSON: %v", json.Unmarshal(data, &value))
 }
 
-func parseTime(s string) (time.Time, error) {
-	t, err := time.Parse(time.RFC3339, s)
-	if err != nil || t.UTC().Year() < 1 || t.UTC().Year() > 9999 {
-		return time.Time{}, fmt.Errorf("%q is not a time like 2026-11-21T01:41:43.197Z", s)
-	}
-	return t.UTC(), nil
-}
-
-// instant is a time in a body; the zero time if it is missing.
-type instant time.Time
-
-// UnmarshalJSON implements [json.Unmarshaler].
-func (i *instant) UnmarshalJSON(data []byte) error {
-	var s string
-	if err := json.Unmarshal(data, &s); err != nil || string(data) == "null" {
-		return errors.New("want a time like \"2026-11-21T01:41:43.197Z\"")
-	}
-	t, err := parseTime(s)
-	*i = instant(t)
-	return err
-}
-
-// MarshalJSON implements [json.Marshaler].
-func (i instant) MarshalJSON() ([]byte, error) { return time.Time(i).MarshalJSON() }
-
-// optional returns the time in milliseconds, as times are stored; nil if the field is missing.
-func (i instant) optional() *time.Time {
-	if time.Time(i).IsZero() {
+// instantOf returns a time of a body in milliseconds, as times are stored; nil if the field is missing.
+func instantOf(i api.Instant) *time.Time {
+	if i.IsZero() {
 		return nil
 	}
-	return new(time.Time(i).UTC().Truncate(time.Millisecond))
-}
-
-// IsZero reports whether the field is missing.
-func (i instant) IsZero() bool { return time.Time(i).IsZero() }
-
-// instantOf returns an optional time as a field.
-func instantOf(t *time.Time) (i instant) {
-	if t != nil {
-		i = instant(t.UTC())
-	}
-	return i
+	return new(i.UTC().Truncate(time.Millisecond))
 }
 
 // durationField returns a duration in a field of a body; 0 if it is missing.

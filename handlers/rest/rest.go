@@ -1,6 +1,7 @@
 // Package rest serves Stepwell's native HTTP API under /v1: JSON in camelCase, as openapi.yaml describes it.
 //
-// A type whose name ends with JSON is the JSON form of what its name says. The comment of one says what it hides.
+// A function whose name ends with JSON encodes what its name says as a type of package api. Its comment says what that
+// hides.
 package rest
 
 import (
@@ -131,6 +132,11 @@ func encodeAll[R, T any](rows []R, encode func(R) T) []T {
 		encoded[i] = encode(row)
 	}
 	return encoded
+}
+
+// textsOf returns IDs as texts.
+func textsOf[T ~string](ids []T) []string {
+	return encodeAll(ids, func(id T) string { return string(id) })
 }
 
 // answerAll answers with all rows of the request's project on a single page.

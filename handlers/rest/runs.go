@@ -2,7 +2,6 @@ package rest
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"maps"
 	"net/http"
@@ -34,52 +33,15 @@ const (
 	maxWait     = time.Minute
 )
 
-// runJSON is the JSON form of a run. Only a single run has its input and output.
-type runJSON struct {
-	ID           entities.RunID     `json:"id"`
-	Workflow     string             `json:"workflow"`
-	Deployment   string             `json:"deployment"`
-	Driver       string             `json:"driver"`
-	Status       entities.RunStatus `json:"status"`
-	Attributes   map[string]string  `json:"attributes"`
-	Key          string             `json:"key,omitempty"`
-	ParentID     entities.RunID     `json:"parentId,omitempty"`
-	RootID       entities.RunID     `json:"rootId,omitempty"`
-	Depth        int                `json:"depth,omitempty"`
-	CreatedAt    api.Time           `json:"createdAt"`
-	StartAt      api.Time           `json:"startAt,omitzero"`
-	StartedAt    api.Time           `json:"startedAt,omitzero"`
-	CompletedAt  api.Time           `json:"completedAt,omitzero"`
-	Deadline     api.Time           `json:"deadline,omitzero"`
-	ForcedAt     api.Time           `json:"forcedAt,omitzero"`
-	LastSeq      int64              `json:"lastSeq"`
-	Error        *failureJSON       `json:"error,omitempty"`
-	CancelReason string             `json:"cancelReason,omitempty"`
-	Held         *heldJSON          `json:"held,omitempty"`
-
-	Input          json.RawMessage `json:"input,omitempty"`
-	InputEncoding  string          `json:"inputEncoding,omitempty"`
-	Output         json.RawMessage `json:"output,omitempty"`
-	OutputEncoding string          `json:"outputEncoding,omitempty"`
-}
-
-// heldJSON says why a run does not go on: the failure with which its function answers. Clients that may not see
-// payloads do not get the message.
-type heldJSON struct {
-	Code     string   `json:"code"`
-	Message  string   `json:"message,omitempty"`
-	Since    api.Time `json:"since"`
-	Attempts int      `json:"attempts"`
-}
-
 // addHeld adds why runs of the project are held. Only runs that the server drives and that have not ended can be.
+// Clients that may not see payloads do not get the message.
 func (s *Server) addHeld(
-	ctx context.Context, project entities.Project, with read.Payloads, runs []runJSON,
+	ctx context.Context, project entities.Project, with read.Payloads, runs []api.Run,
 ) error {
 	var open []entities.RunID
 	for _, r := range runs {
-		if r.Driver == driverNames[entities.DriverServer] && !r.Status.Ended() {
-			open = append(open, r.ID)
+		if r.Driver == driverNames[entities.DriverServer] && !entities.RunStatus(r.Status).Ended() {
+			open = append(open, entities.RunID(r.ID))
 		}
 	}
 	held, err := s.Queue.Held(ctx, project, open)
@@ -87,11 +49,13 @@ func (s *Server) addHeld(
 		return err
 	}
 	for i, r := range runs {
-		if h, ok := held[r.ID]; ok {
+		if h, ok := held[entities.RunID(r.ID)]; ok {
 			if with == read.WithoutPayloads {
 				h.Message = ""
 			}
-			runs[i].Held = &heldJSON{h.Code, h.Message, timestamp(h.Since), h.Attempts}
+			runs[i].Held = &api.Held{
+				Code: h.Code, Message: h.Message, Since: timestamp(h.Since), Attempts: int64(h.Attempts),
+			}
 		}
 	}
 	return nil
@@ -104,11 +68,11 @@ var driverNames = map[entities.Driver]string{
 }
 
 // newRunJSON encodes what the run's row holds. The rest is in its log.
-func newRunJSON(r entities.Run) runJSON {
-	v := runJSON{
-		ID: r.ID, Workflow: r.WorkflowName, Deployment: r.DeploymentID, Driver: driverNames[r.Driver], Status: r.Status,
-		Attributes: r.Attributes, Key: r.UniqueKey, ParentID: r.ParentID, RootID: r.RootID, Depth: r.Depth,
-		CreatedAt: timestamp(r.CreatedAt),
+func newRunJSON(r entities.Run) api.Run {
+	v := api.Run{
+		ID: string(r.ID), Workflow: r.WorkflowName, Deployment: r.DeploymentID, Driver: driverNames[r.Driver],
+		Status: api.RunStatus(r.Status), Attributes: r.Attributes, Key: r.UniqueKey, ParentID: string(r.ParentID),
+		RootID: string(r.RootID), Depth: int64(r.Depth), CreatedAt: timestamp(r.CreatedAt),
 		StartedAt: optionalTime(r.StartedAt), CompletedAt: optionalTime(r.CompletedAt),
 		Deadline: optionalTime(r.Deadline), ForcedAt: optionalTime(r.ForcedAt), LastSeq: r.LastSeq,
 	}
@@ -125,7 +89,7 @@ func newRunJSON(r entities.Run) runJSON {
 // their start time.
 func (s *Server) runSummaries(
 	ctx context.Context, project entities.Project, with read.Payloads, runs []entities.Run,
-) ([]runJSON, error) {
+) ([]api.Run, error) {
 	var at []read.Position
 	for _, r := range runs {
 		if r.Driver == entities.DriverServer && r.Status == entities.RunPending {
@@ -136,7 +100,7 @@ func (s *Server) runSummaries(
 	if err != nil {
 		return nil, err
 	}
-	summaries := make([]runJSON, len(runs))
+	summaries := make([]api.Run, len(runs))
 	for i, r := range runs {
 		summaries[i] = newRunJSON(r)
 		if first, ok := events[read.Position{RunID: r.ID, Seq: 1}]; ok {
@@ -148,16 +112,16 @@ func (s *Server) runSummaries(
 
 // runDetail encodes a single run with its input and outcome. Without payloads, it has no input or output, and of an
 // error only the code.
-func (s *Server) runDetail(r *request, run entities.Run, with read.Payloads) (runJSON, error) {
+func (s *Server) runDetail(r *request, run entities.Run, with read.Payloads) (api.Run, error) {
 	at := []read.Position{{RunID: run.ID, Seq: 1}}
 	if run.EndSeq > 0 {
 		at = append(at, read.Position{RunID: run.ID, Seq: run.EndSeq})
 	}
 	events, err := s.eventsAt(r.ctx(), run, at, with)
 	if err != nil {
-		return runJSON{}, err
+		return api.Run{}, err
 	}
-	return decodeFor(r, func() runJSON { return newRunDetail(run, events, with) })
+	return decodeFor(r, func() api.Run { return newRunDetail(run, events, with) })
 }
 
 // eventsAt returns events of a run. Those of a small run that has just ended in this process are at hand: many clients
@@ -179,7 +143,7 @@ func (s *Server) eventsAt(
 }
 
 // newRunDetail encodes a run with those of its first and last event that were found.
-func newRunDetail(r entities.Run, events map[read.Position]entities.Event, with read.Payloads) runJSON {
+func newRunDetail(r entities.Run, events map[read.Position]entities.Event, with read.Payloads) api.Run {
 	v := newRunJSON(r)
 	if e, ok := events[read.Position{RunID: r.ID, Seq: 1}]; ok {
 		if with == read.WithPayloads {
@@ -190,13 +154,13 @@ func newRunDetail(r entities.Run, events map[read.Position]entities.Event, with 
 		}
 	}
 	if e, ok := events[read.Position{RunID: r.ID, Seq: r.EndSeq}]; ok && r.EndSeq > 0 {
-		v.addOutcome(r, e, with)
+		addOutcome(&v, r, e, with)
 	}
 	return v
 }
 
 // addOutcome adds the content of the event that ended the run.
-func (v *runJSON) addOutcome(r entities.Run, e entities.Event, with read.Payloads) {
+func addOutcome(v *api.Run, r entities.Run, e entities.Event, with read.Payloads) {
 	switch {
 	case r.Status == entities.RunCancelled:
 		v.CancelReason = e.Data.Reason
@@ -212,17 +176,12 @@ func (s *Server) listRuns(r *request) error {
 	return s.answerRuns(r, r.runFilter())
 }
 
-type runCountJSON struct {
-	Count   int  `json:"count"`
-	AtLeast bool `json:"atLeast"`
-}
-
 // countRuns counts the runs that a list would have, up to a limit.
 func (s *Server) countRuns(r *request) error {
 	f := r.runFilter()
-	return answer(r, func() (runCountJSON, error) {
+	return answer(r, func() (api.RunCount, error) {
 		n, err := store.CountRuns(r.ctx(), s.Reader, r.project(), f)
-		return runCountJSON(n), err
+		return api.RunCount{Count: int64(n.Count), AtLeast: n.AtLeast}, err
 	})
 }
 
@@ -233,13 +192,13 @@ func (s *Server) listChildren(r *request) error {
 
 func (s *Server) answerRuns(r *request, f store.RunFilter) error {
 	page := r.page(newestFirst)
-	return answer(r, func() (v api.Page[runJSON], err error) {
+	return answer(r, func() (v api.Page[api.Run], err error) {
 		runs, next, err := store.ListRuns(r.ctx(), s.Reader, r.project(), f, page)
 		if err != nil {
 			return v, err
 		}
 		summaries, err := s.runSummaries(r.ctx(), r.project(), r.payloads(), runs)
-		return api.Page[runJSON]{Data: summaries, Cursor: next}, err
+		return api.Page[api.Run]{Data: summaries, Cursor: next}, err
 	})
 }
 
@@ -303,12 +262,12 @@ func (s *Server) answerRun(r *request, run entities.Run) error {
 }
 
 func (s *Server) answerRunWith(r *request, run entities.Run, with read.Payloads) error {
-	return answer(r, func() (runJSON, error) {
+	return answer(r, func() (api.Run, error) {
 		detail, err := s.runDetail(r, run, with)
 		if err != nil {
 			return detail, err
 		}
-		one := []runJSON{detail}
+		one := []api.Run{detail}
 		err = s.addHeld(r.ctx(), r.project(), r.payloads(), one)
 		return one[0], err
 	})
@@ -331,13 +290,11 @@ func (s *Server) awaitRun(r *request) error {
 	return s.answerRun(r, run)
 }
 
-type attributesJSON struct {
-	Attributes map[string]string `json:"attributes"`
-}
-
 func (s *Server) getAttributes(r *request) error {
 	run := r.run()
-	return answer(r, func() (attributesJSON, error) { return attributesJSON{newRunJSON(run).Attributes}, nil })
+	return answer(r, func() (api.RunAttributes, error) {
+		return api.RunAttributes{Attributes: newRunJSON(run).Attributes}, nil
+	})
 }
 
 // setAttributes sets some attributes and removes those whose value is null.
@@ -368,7 +325,7 @@ func (s *Server) setAttributes(r *request) error {
 	if err != nil {
 		return err
 	}
-	return r.JSON(http.StatusOK, attributesJSON{appended.Run.Attributes})
+	return r.JSON(http.StatusOK, api.RunAttributes{Attributes: appended.Run.Attributes})
 }
 
 // commandRun executes commands that a function sends before it answers its invocation. With the parameter "after", it

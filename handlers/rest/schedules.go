@@ -2,7 +2,6 @@ package rest
 
 import (
 	"cmp"
-	"encoding/json"
 	"net/http"
 	"strings"
 	"time"
@@ -20,35 +19,17 @@ import (
 // shownTicks is how many of the next ticks a schedule shows.
 const shownTicks = 5
 
-// scheduleBody is what a request says about a schedule, and what an answer repeats.
-type scheduleBody struct {
-	Cron          string            `json:"cron,omitempty"`
-	Every         string            `json:"every,omitempty"`
-	TimeZone      string            `json:"timeZone,omitempty"`
-	From          instant           `json:"from,omitzero"`
-	Until         instant           `json:"until,omitzero"`
-	Workflow      string            `json:"workflow"`
-	Deployment    string            `json:"deployment,omitempty"`
-	Input         json.RawMessage   `json:"input,omitempty"`
-	Attributes    map[string]string `json:"attributes,omitempty"`
-	Timeout       string            `json:"timeout,omitempty"`
-	Overlap       schedule.Overlap  `json:"overlap"`
-	CatchUp       schedule.CatchUp  `json:"catchUp"`
-	CatchUpWindow string            `json:"catchUpWindow"`
-	Jitter        string            `json:"jitter,omitempty"`
-}
-
-// spec returns what the body says, with the defaults.
-func (b scheduleBody) spec() (s schedule.Spec, err error) {
+// scheduleSpec returns what a request says about a schedule, with the defaults.
+func scheduleSpec(b api.ScheduleSpec) (s schedule.Spec, err error) {
 	s = schedule.Spec{
 		Cron: b.Cron, TimeZone: b.TimeZone, Workflow: b.Workflow, Deployment: b.Deployment, Input: b.Input,
-		Attributes: b.Attributes, Overlap: cmp.Or(b.Overlap, schedule.OverlapSkip),
-		CatchUp: cmp.Or(b.CatchUp, schedule.CatchUpLatest), CatchUpWindow: schedule.DefaultWindow,
+		Attributes: b.Attributes, Overlap: cmp.Or(schedule.Overlap(b.Overlap), schedule.OverlapSkip),
+		CatchUp: cmp.Or(schedule.CatchUp(b.CatchUp), schedule.CatchUpLatest), CatchUpWindow: schedule.DefaultWindow,
 	}
 	if s.Deployment == latest {
 		s.Deployment = ""
 	}
-	s.FromAt, s.UntilAt = b.From.optional(), b.Until.optional()
+	s.FromAt, s.UntilAt = instantOf(b.From), instantOf(b.Until)
 	for _, d := range []struct {
 		field, text string
 		into        *time.Duration
@@ -66,65 +47,38 @@ func (b scheduleBody) spec() (s schedule.Spec, err error) {
 	return s, checkIDField("deployment", s.Deployment)
 }
 
-// scheduleJSON is the JSON form of a schedule. Clients that may not see payloads do not see the input.
-type scheduleJSON struct {
-	Name string `json:"name"`
-	scheduleBody
-
-	PausedAt  api.Time             `json:"pausedAt,omitzero"`
-	PauseNote string               `json:"pauseNote,omitempty"`
-	NextAt    api.Time             `json:"nextAt,omitzero"`
-	Next      []api.Time           `json:"next,omitempty"`
-	WaitingAt api.Time             `json:"waitingAt,omitzero"`
-	Waiting   int                  `json:"waiting,omitempty"`
-	RunID     entities.RunID       `json:"runId,omitempty"`
-	RunStatus entities.RunStatus   `json:"runStatus,omitempty"`
-	Backfill  *backfillJSON        `json:"backfill,omitempty"`
-	Why       []scheduleReasonJSON `json:"why,omitempty"`
-	CreatedAt api.Time             `json:"createdAt"`
-	UpdatedAt api.Time             `json:"updatedAt"`
-}
-
-// backfillJSON is the JSON form of the backfill under way.
-type backfillJSON struct {
-	At     api.Time       `json:"at"`
-	Until  api.Time       `json:"until"`
-	Repeat bool           `json:"repeat"`
-	RunID  entities.RunID `json:"runId,omitempty"`
-}
-
-func (r *request) scheduleJSON(s schedule.Schedule) scheduleJSON {
-	v := scheduleJSON{
-		Name: s.Name,
-		scheduleBody: scheduleBody{
-			Cron: s.Cron, Every: duration(s.Every), TimeZone: s.TimeZone, Workflow: s.Workflow, Deployment: s.Deployment,
-			Attributes: s.Attributes, Timeout: duration(s.Timeout), Overlap: s.Overlap, CatchUp: s.CatchUp,
-			CatchUpWindow: duration(s.CatchUpWindow), Jitter: duration(s.Jitter),
-			From: instantOf(s.FromAt), Until: instantOf(s.UntilAt),
-		},
-		PausedAt: optionalTime(s.PausedAt), PauseNote: s.PauseNote, NextAt: optionalTime(s.NextAt),
-		WaitingAt: optionalTime(s.WaitingAt), RunID: s.RunID,
-		CreatedAt: timestamp(s.CreatedAt), UpdatedAt: timestamp(s.UpdatedAt),
+// scheduleJSON encodes a schedule. Clients that may not see payloads do not see the input.
+func (r *request) scheduleJSON(s schedule.Schedule) api.Schedule {
+	v := api.Schedule{
+		Name: s.Name, Cron: s.Cron, Every: duration(s.Every), TimeZone: s.TimeZone, Workflow: s.Workflow,
+		Deployment: s.Deployment, Attributes: s.Attributes, Timeout: duration(s.Timeout), Overlap: string(s.Overlap),
+		CatchUp: string(s.CatchUp), CatchUpWindow: duration(s.CatchUpWindow), Jitter: duration(s.Jitter),
+		From: api.InstantOf(s.FromAt), Until: api.InstantOf(s.UntilAt), PausedAt: optionalTime(s.PausedAt),
+		PauseNote: s.PauseNote, NextAt: optionalTime(s.NextAt), WaitingAt: optionalTime(s.WaitingAt),
+		RunID: string(s.RunID), CreatedAt: timestamp(s.CreatedAt), UpdatedAt: timestamp(s.UpdatedAt),
 	}
 	if r.payloads() == read.WithPayloads {
 		v.Input = s.Input
 	}
 	if s.WaitingAt != nil {
-		v.Waiting = 1 + len(s.WaitingMore)
+		v.Waiting = int64(1 + len(s.WaitingMore))
 	}
 	if s.BackfillAt != nil {
-		v.Backfill = &backfillJSON{timestamp(*s.BackfillAt), timestamp(*s.BackfillUntil), s.BackfillRepeat, s.BackfillRunID}
+		v.Backfill = &api.Backfill{
+			At: timestamp(*s.BackfillAt), Until: timestamp(*s.BackfillUntil), Repeat: s.BackfillRepeat,
+			RunID: string(s.BackfillRunID),
+		}
 	}
 	return v
 }
 
 // addRunStatuses sets the status of the last run of each schedule, in one query. A run that retention has deleted has
 // none.
-func (s *Server) addRunStatuses(r *request, schedules []scheduleJSON) error {
+func (s *Server) addRunStatuses(r *request, schedules []api.Schedule) error {
 	var ids []entities.RunID
 	for _, v := range schedules {
 		if v.RunID != "" {
-			ids = append(ids, v.RunID)
+			ids = append(ids, entities.RunID(v.RunID))
 		}
 	}
 	if len(ids) == 0 {
@@ -134,9 +88,9 @@ func (s *Server) addRunStatuses(r *request, schedules []scheduleJSON) error {
 	if err != nil {
 		return err
 	}
-	statuses := map[entities.RunID]entities.RunStatus{}
+	statuses := map[string]api.RunStatus{}
 	for _, run := range runs {
-		statuses[run.ID] = run.Status
+		statuses[string(run.ID)] = api.RunStatus(run.Status)
 	}
 	for i := range schedules {
 		schedules[i].RunStatus = statuses[schedules[i].RunID]
@@ -158,36 +112,19 @@ func duration(d time.Duration) string {
 	return text
 }
 
-// scheduleReasonJSON is the JSON form of why a schedule starts no run.
-type scheduleReasonJSON struct {
-	Kind      why.ScheduleKind `json:"kind"`
-	Text      string           `json:"text"`
-	Since     api.Time         `json:"since,omitzero"`
-	At        api.Time         `json:"at,omitzero"`
-	RunID     entities.RunID   `json:"runId,omitempty"`
-	MessageID string           `json:"messageId,omitempty"`
+// newScheduleReasonJSON encodes why a schedule starts no run.
+func newScheduleReasonJSON(r why.ScheduleReason) api.ScheduleReason {
+	return api.ScheduleReason{
+		Kind: string(r.Kind), Text: r.Text, Since: optionalTime(r.Since), At: optionalTime(r.At), RunID: string(r.RunID),
+		MessageID: r.MessageID,
+	}
 }
 
-func newScheduleReasonJSON(r why.ScheduleReason) scheduleReasonJSON {
-	return scheduleReasonJSON{r.Kind, r.Text, optionalTime(r.Since), optionalTime(r.At), r.RunID, r.MessageID}
-}
-
-// tickJSON is the JSON form of the decision about a tick.
-type tickJSON struct {
-	Kind      schedule.Kind     `json:"kind"`
-	At        api.Time          `json:"at"`
-	LastAt    api.Time          `json:"lastAt,omitzero"`
-	Count     int64             `json:"count"`
-	Decision  schedule.Decision `json:"decision"`
-	RunID     entities.RunID    `json:"runId,omitempty"`
-	Reason    string            `json:"reason,omitempty"`
-	DecidedAt api.Time          `json:"decidedAt"`
-}
-
-func newTickJSON(t schedule.Tick) tickJSON {
-	v := tickJSON{
-		Kind: t.Kind, At: timestamp(t.At), Count: t.Count, Decision: t.Decision, RunID: t.RunID, Reason: t.Reason,
-		DecidedAt: timestamp(t.DecidedAt),
+// newTickJSON encodes the decision about a tick.
+func newTickJSON(t schedule.Tick) api.Tick {
+	v := api.Tick{
+		Kind: string(t.Kind), At: timestamp(t.At), Count: t.Count, Decision: string(t.Decision), RunID: string(t.RunID),
+		Reason: t.Reason, DecidedAt: timestamp(t.DecidedAt),
 	}
 	if t.Count > 1 {
 		v.LastAt = optionalTime(&t.LastAt)
@@ -203,12 +140,12 @@ func (r *request) scheduleName() string {
 
 func (s *Server) listSchedules(r *request) error {
 	page := r.page(oldestFirst)
-	return answer(r, func() (v api.Page[scheduleJSON], err error) {
+	return answer(r, func() (v api.Page[api.Schedule], err error) {
 		schedules, cursor, err := schedule.List(r.ctx(), s.Reader, r.project(), page)
 		if err != nil {
 			return v, err
 		}
-		v = api.Page[scheduleJSON]{Data: encodeAll(schedules, r.scheduleJSON), Cursor: cursor}
+		v = api.Page[api.Schedule]{Data: encodeAll(schedules, r.scheduleJSON), Cursor: cursor}
 		return v, s.addRunStatuses(r, v.Data)
 	})
 }
@@ -216,12 +153,12 @@ func (s *Server) listSchedules(r *request) error {
 // getSchedule answers with a schedule, its next ticks, and why it starts nothing if that is so.
 func (s *Server) getSchedule(r *request) error {
 	name := r.scheduleName()
-	return answer(r, func() (v scheduleJSON, err error) {
+	return answer(r, func() (v api.Schedule, err error) {
 		f, err := why.ReadSchedule(r.ctx(), s.Reader, r.project(), name)
 		if err != nil {
 			return v, err
 		}
-		one := []scheduleJSON{r.scheduleJSON(f.Schedule)}
+		one := []api.Schedule{r.scheduleJSON(f.Schedule)}
 		if err := s.addRunStatuses(r, one); err != nil {
 			return v, err
 		}
@@ -235,12 +172,12 @@ func (s *Server) getSchedule(r *request) error {
 }
 
 func (s *Server) putSchedule(r *request) error {
-	var body scheduleBody
+	var body api.ScheduleSpec
 	name := r.scheduleName()
 	if r.body(&body); r.err != nil {
 		return r.err
 	}
-	spec, err := body.spec()
+	spec, err := scheduleSpec(body)
 	if err != nil {
 		return err
 	}
@@ -291,13 +228,13 @@ func (s *Server) triggerSchedule(r *request) error {
 // backfillSchedule orders runs for ticks of the past.
 func (s *Server) backfillSchedule(r *request) error {
 	var body struct {
-		From   instant `json:"from"`
-		To     instant `json:"to"`
-		Repeat bool    `json:"repeat"`
+		From   api.Instant `json:"from"`
+		To     api.Instant `json:"to"`
+		Repeat bool        `json:"repeat"`
 	}
 	name := r.scheduleName()
 	r.body(&body)
-	from, to := time.Time(body.From), time.Time(body.To)
+	from, to := body.From.Time, body.To.Time
 	if from.IsZero() || to.IsZero() {
 		r.fail(badField("from", "give from and to"))
 	}

@@ -10,29 +10,18 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
-type signalJSON struct {
-	ID   store.SignalID `json:"id"`
-	Name string         `json:"name"`
-	// Key is the ID that the sender gave the signal.
-	Key       string   `json:"key,omitempty"`
-	CreatedAt api.Time `json:"createdAt"`
-	KeepUntil api.Time `json:"keepUntil"`
+func newSignalJSON(s store.Signal) api.Signal {
+	return api.Signal{
+		ID: string(s.ID), Name: s.Name, Key: s.Key, CreatedAt: timestamp(s.CreatedAt), KeepUntil: timestamp(s.KeepUntil),
+	}
 }
 
-func newSignalJSON(s store.Signal) signalJSON {
-	return signalJSON{s.ID, s.Name, s.Key, timestamp(s.CreatedAt), timestamp(s.KeepUntil)}
-}
-
-// listedSignalJSON adds the data, unless it is too long for a list.
-type listedSignalJSON struct {
-	signalJSON
-
-	Data      json.RawMessage `json:"data,omitempty"`
-	Truncated bool            `json:"truncated,omitempty"`
-}
-
-func newListedSignalJSON(s store.Signal) listedSignalJSON {
-	return listedSignalJSON{newSignalJSON(s), s.Data, s.Data == nil}
+// newListedSignalJSON adds the data, unless it is too long for a list.
+func newListedSignalJSON(s store.Signal) api.ListedSignal {
+	return api.ListedSignal{
+		ID: string(s.ID), Name: s.Name, Key: s.Key, CreatedAt: timestamp(s.CreatedAt), KeepUntil: timestamp(s.KeepUntil),
+		Data: s.Data, Truncated: s.Data == nil,
+	}
 }
 
 // postSignal records a signal. It answers before hooks are resumed.

@@ -22,6 +22,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/flow"
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/continuation"
 )
@@ -47,7 +48,7 @@ type startRequest struct {
 	OnConflict     string            `json:"onConflict"`
 	Attributes     map[string]string `json:"attributes"`
 	Delay          string            `json:"delay"`
-	StartAt        instant           `json:"startAt"`
+	StartAt        api.Instant       `json:"startAt"`
 	Timeout        string            `json:"timeout"`
 	Parent         entities.RunID    `json:"parent"`
 	// TimeoutGrace is omitted if it is empty, so that requests without it keep the digest that they had before.
@@ -57,8 +58,8 @@ type startRequest struct {
 	Inbox []string       `json:"inbox,omitempty"`
 	Send  []firstMessage `json:"send,omitempty"`
 	// Debounce or Batch makes one run of several starts. Only one of them may be there.
-	Debounce *debounceBody `json:"debounce,omitempty"`
-	Batch    *batchBody    `json:"batch,omitempty"`
+	Debounce *api.Debounce `json:"debounce,omitempty"`
+	Batch    *api.Batch    `json:"batch,omitempty"`
 	// Limits are those that the run needs slots of, and Priority is by how much it goes before others that wait.
 	Limits   []entities.LimitUse `json:"limits,omitempty"`
 	Priority string              `json:"priority,omitempty"`
@@ -179,7 +180,7 @@ func (b startRequest) sent() []eventlog.Request {
 
 // startAt returns when the run starts; nil for immediately.
 func (b startRequest) startAt(now time.Time) (*time.Time, error) {
-	if at := time.Time(b.StartAt); !at.IsZero() {
+	if at := b.StartAt.Time; !at.IsZero() {
 		if b.Delay != "" {
 			return nil, badField("delay", "there is a startAt as well: give one of them")
 		}
@@ -300,7 +301,7 @@ func (s *Server) answerStarted(r *request, run entities.Run, event eventlog.Requ
 		return s.answerRun(r, run)
 	}
 	first := entities.Event{Payload: event.Payload, Extra: event.Extra, Data: event.Data}
-	detail, err := decodeFor(r, func() runJSON {
+	detail, err := decodeFor(r, func() api.Run {
 		return newRunDetail(run, map[read.Position]entities.Event{{RunID: run.ID, Seq: 1}: first}, r.payloads())
 	})
 	if err != nil {

@@ -14,74 +14,38 @@ import (
 // defaultWindow is the length of a window of statistics whose start is not given.
 const defaultWindow = time.Hour
 
-// percentilesJSON are percentiles in milliseconds.
-type percentilesJSON struct {
-	P50 float64 `json:"p50"`
-	P95 float64 `json:"p95"`
-	P99 float64 `json:"p99"`
-}
-
-func newPercentilesJSON(p *stats.Percentiles) *percentilesJSON {
+// newPercentilesJSON encodes percentiles in milliseconds.
+func newPercentilesJSON(p *stats.Percentiles) *api.Percentiles {
 	if p == nil {
 		return nil
 	}
 	ms := func(d time.Duration) float64 {
 		return float64(d.Round(10*time.Microsecond)) / float64(time.Millisecond)
 	}
-	return &percentilesJSON{ms(p.P50), ms(p.P95), ms(p.P99)}
+	return &api.Percentiles{P50: ms(p.P50), P95: ms(p.P95), P99: ms(p.P99)}
 }
 
-type pointJSON struct {
-	At        api.Time         `json:"at"`
-	Created   int64            `json:"created"`
-	Started   int64            `json:"started"`
-	Completed int64            `json:"completed"`
-	Failed    int64            `json:"failed"`
-	Cancelled int64            `json:"cancelled"`
-	TookMs    *percentilesJSON `json:"tookMs,omitempty"`
-	DelayMs   *percentilesJSON `json:"delayMs,omitempty"`
-}
-
-func newPointJSON(p stats.Point) pointJSON {
-	return pointJSON{
-		timestamp(p.At), p.Created, p.Started, p.Completed, p.Failed, p.Cancelled,
-		newPercentilesJSON(p.Took), newPercentilesJSON(p.Delay),
+func newPointJSON(p stats.Point) api.RunPoint {
+	return api.RunPoint{
+		At: timestamp(p.At), Created: p.Created, Started: p.Started, Completed: p.Completed, Failed: p.Failed,
+		Cancelled: p.Cancelled, TookMs: newPercentilesJSON(p.Took), DelayMs: newPercentilesJSON(p.Delay),
 	}
 }
 
-type seriesJSON struct {
-	Name   string      `json:"name"`
-	Points []pointJSON `json:"points"`
-	Total  pointJSON   `json:"total"`
+func newSeriesJSON(s stats.Series) api.RunSeries {
+	return api.RunSeries{Name: s.Name, Points: encodeAll(s.Points, newPointJSON), Total: newPointJSON(s.Total)}
 }
 
-func newSeriesJSON(s stats.Series) seriesJSON {
-	return seriesJSON{s.Name, encodeAll(s.Points, newPointJSON), newPointJSON(s.Total)}
-}
-
-type stepStatsJSON struct {
-	Workflow  string           `json:"workflow"`
-	Name      string           `json:"name"`
-	Completed int64            `json:"completed"`
-	Failed    int64            `json:"failed"`
-	Cancelled int64            `json:"cancelled"`
-	Retried   int64            `json:"retried"`
-	TookMs    *percentilesJSON `json:"tookMs,omitempty"`
-}
-
-func newStepStatsJSON(s stats.Step) stepStatsJSON {
-	return stepStatsJSON{
-		s.Workflow, s.Name, s.Completed, s.Failed, s.Cancelled, s.Retried, newPercentilesJSON(s.Took),
+func newStepStatsJSON(s stats.Step) api.StepStats {
+	return api.StepStats{
+		Workflow: s.Workflow, Name: s.Name, Completed: s.Completed, Failed: s.Failed, Cancelled: s.Cancelled,
+		Retried: s.Retried, TookMs: newPercentilesJSON(s.Took),
 	}
 }
 
-type failuresJSON struct {
-	Workflow string `json:"workflow"`
-	Code     string `json:"code"`
-	Count    int64  `json:"count"`
+func newFailuresJSON(f stats.Failures) api.FailureStats {
+	return api.FailureStats{Workflow: f.Workflow, Code: f.Code, Count: f.Count}
 }
-
-func newFailuresJSON(f stats.Failures) failuresJSON { return failuresJSON{f.Workflow, f.Code, f.Count} }
 
 // statsOfRuns answers with what happened to runs, in intervals.
 func (s *Server) statsOfRuns(r *request) error {
@@ -135,33 +99,12 @@ func answerStats[S, T any](s *Server, r *request, encode func(S) T, do func(stat
 // trendParts is in how many parts the trend of failures is counted.
 const trendParts = 24
 
-type failureGroupJSON struct {
-	Workflow        string         `json:"workflow"`
-	Step            string         `json:"step,omitempty"`
-	Code            string         `json:"code"`
-	Shape           string         `json:"shape,omitempty"`
-	Message         string         `json:"message,omitempty"`
-	Count           int            `json:"count"`
-	FirstAt         api.Time       `json:"firstAt"`
-	LastAt          api.Time       `json:"lastAt"`
-	CreatedFrom     api.Time       `json:"createdFrom"`
-	FirstDeployment string         `json:"firstDeployment"`
-	RunID           entities.RunID `json:"runId"`
-	Trend           []int          `json:"trend"`
-}
-
-func newFailureGroupJSON(g stats.FailureGroup) failureGroupJSON {
-	return failureGroupJSON{
-		g.Workflow, g.Step, g.Code, g.Shape, g.Message, g.Count, timestamp(g.First), timestamp(g.Last),
-		timestamp(g.CreatedFrom), g.FirstDeployment, g.RunID, g.Trend,
+func newFailureGroupJSON(g stats.FailureGroup) api.FailureGroup {
+	return api.FailureGroup{
+		Workflow: g.Workflow, Step: g.Step, Code: g.Code, Shape: g.Shape, Message: g.Message, Count: int64(g.Count),
+		FirstAt: timestamp(g.First), LastAt: timestamp(g.Last), CreatedFrom: timestamp(g.CreatedFrom),
+		FirstDeployment: g.FirstDeployment, RunID: string(g.RunID), Trend: g.Trend,
 	}
-}
-
-// failureListJSON has groups of runs that failed since a time.
-type failureListJSON struct {
-	Since api.Time           `json:"since"`
-	More  bool               `json:"more"`
-	Data  []failureGroupJSON `json:"data"`
 }
 
 // maxFailuresWindow limits how far back failures are grouped.
@@ -178,12 +121,12 @@ func (s *Server) listFailures(r *request) error {
 	if r.payloads() == read.WithPayloads {
 		maxPayload = stats.MaxFailedPayload
 	}
-	return answer(r, func() (failureListJSON, error) {
+	return answer(r, func() (v api.FailureGroups, err error) {
 		to := s.Log.Now()
 		from := to.Add(-window)
 		runs, more, err := s.Stats.Failed(r.ctx(), r.project(), from, maxPayload)
 		if err != nil {
-			return failureListJSON{}, err
+			return v, err
 		}
 		if more {
 			from = slices.MinFunc(runs, func(a, b stats.Failed) int { return a.FailedAt.Compare(b.FailedAt) }).FailedAt
@@ -191,7 +134,9 @@ func (s *Server) listFailures(r *request) error {
 		groups, err := decodeFor(r, func() []stats.FailureGroup {
 			return stats.GroupFailed(runs, messageOf, from, to.Add(1), trendParts)
 		})
-		return failureListJSON{timestamp(from), more, encodeAll(groups, newFailureGroupJSON)}, err
+		return api.FailureGroups{
+			Since: timestamp(from), More: more, Data: encodeAll(groups, newFailureGroupJSON),
+		}, err
 	})
 }
 
@@ -201,20 +146,13 @@ func messageOf(f stats.Failed) string {
 	return newFailureJSON(f.Code, &e).Message
 }
 
-type workflowJSON struct {
-	Name       string   `json:"name"`
-	Deployment string   `json:"deployment"`
-	LastRunAt  api.Time `json:"lastRunAt"`
-	Open       int      `json:"open"`
-	MoreOpen   bool     `json:"moreOpen,omitempty"`
-}
-
 // listWorkflows lists the workflows that have runs, by name.
 func (s *Server) listWorkflows(r *request) error {
 	page := r.page(oldestFirst)
-	return answerPage(r, func(w stats.Workflow) workflowJSON {
-		return workflowJSON{
-			w.Name, w.Deployment, timestamp(w.LastRunAt), min(w.Open, stats.MaxOpen), w.Open > stats.MaxOpen,
+	return answerPage(r, func(w stats.Workflow) api.WorkflowSummary {
+		return api.WorkflowSummary{
+			Name: w.Name, Deployment: w.Deployment, LastRunAt: timestamp(w.LastRunAt),
+			Open: int64(min(w.Open, stats.MaxOpen)), MoreOpen: w.Open > stats.MaxOpen,
 		}
 	}, func() ([]stats.Workflow, string, error) {
 		rows, err := s.Stats.Workflows(r.ctx(), r.project(), page.Cursor, page.Limit+1)
@@ -225,58 +163,19 @@ func (s *Server) listWorkflows(r *request) error {
 	})
 }
 
-// gaugesJSON are the gauges of a project.
-type gaugesJSON struct {
-	At       api.Time         `json:"at"`
-	Runs     openRunsJSON     `json:"runs"`
-	Messages queuedCountsJSON `json:"messages"`
-	Capped   bool             `json:"capped"`
-}
-
-// openRunsJSON counts the runs that have not ended.
-type openRunsJSON struct {
-	Pending int64 `json:"pending"`
-	Running int64 `json:"running"`
-}
-
-// queuedCountsJSON counts the messages of the queue.
-type queuedCountsJSON struct {
-	Due       int64    `json:"due"`
-	Leased    int64    `json:"leased"`
-	Delayed   int64    `json:"delayed"`
-	Retrying  int64    `json:"retrying"`
-	Parked    int64    `json:"parked"`
-	OldestDue api.Time `json:"oldestDue,omitzero"`
-}
-
-func newGaugesJSON(g overview.Gauges) gaugesJSON {
-	return gaugesJSON{
-		timestamp(g.At), openRunsJSON{g.Pending, g.Running},
-		queuedCountsJSON{g.Due, g.Leased, g.Delayed, g.Retrying, g.Parked, optionalTime(g.OldestDue)}, g.Capped,
+func newGaugesJSON(g overview.Gauges) api.Gauges {
+	return api.Gauges{
+		At: timestamp(g.At), Runs: api.OpenRuns{Pending: g.Pending, Running: g.Running}, Capped: g.Capped,
+		Messages: api.QueuedMessages{
+			Due: g.Due, Leased: g.Leased, Delayed: g.Delayed, Retrying: g.Retrying, Parked: g.Parked,
+			OldestDue: optionalTime(g.OldestDue),
+		},
 	}
 }
 
 // gauges answers with what is open and queued now.
 func (s *Server) gauges(r *request) error {
 	return answerAs(r, newGaugesJSON, func() (overview.Gauges, error) { return s.Overview.Gauges(r.ctx(), r.project()) })
-}
-
-// attentionJSON is what needs attention.
-type attentionJSON struct {
-	At   api.Time            `json:"at"`
-	Data []attentionItemJSON `json:"data"`
-}
-
-type attentionItemJSON struct {
-	Kind       overview.Kind  `json:"kind"`
-	Count      int64          `json:"count"`
-	Since      api.Time       `json:"since,omitzero"`
-	Until      api.Time       `json:"until,omitzero"`
-	Deployment string         `json:"deployment,omitempty"`
-	Workflow   string         `json:"workflow,omitempty"`
-	RunID      entities.RunID `json:"runId,omitempty"`
-	Usual      *int64         `json:"usual,omitempty"`
-	Operation  string         `json:"operation"`
 }
 
 // attentionOperations are the operations of openapi.yaml that show more of a kind.
@@ -287,10 +186,10 @@ var attentionOperations = map[overview.Kind]string{
 	overview.Late: "getGauges", overview.KeyExpiring: "listKeys", overview.TwoSigningKeys: "listSigningKeys",
 }
 
-func newAttentionItemJSON(i overview.Item) attentionItemJSON {
-	v := attentionItemJSON{
-		i.Kind, i.Count, optionalTime(i.Since), optionalTime(i.Until), i.Deployment, i.Workflow, i.Run, nil,
-		attentionOperations[i.Kind],
+func newAttentionItemJSON(i overview.Item) api.AttentionItem {
+	v := api.AttentionItem{
+		Kind: api.AttentionKind(i.Kind), Count: i.Count, Since: optionalTime(i.Since), Until: optionalTime(i.Until),
+		Deployment: i.Deployment, Workflow: i.Workflow, RunID: string(i.Run), Operation: attentionOperations[i.Kind],
 	}
 	if i.Kind == overview.Failing {
 		v.Usual = &i.Usual
@@ -300,8 +199,8 @@ func newAttentionItemJSON(i overview.Item) attentionItemJSON {
 
 // attention answers with what needs attention.
 func (s *Server) attention(r *request) error {
-	return answer(r, func() (attentionJSON, error) {
+	return answer(r, func() (api.Attention, error) {
 		items, at, err := s.Overview.Attention(r.ctx(), r.project())
-		return attentionJSON{timestamp(at), encodeAll(items, newAttentionItemJSON)}, err
+		return api.Attention{At: timestamp(at), Data: encodeAll(items, newAttentionItemJSON)}, err
 	})
 }

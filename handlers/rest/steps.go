@@ -21,32 +21,11 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
-// stepJSON is the JSON form of a step. Only a single step has the fields from Deployment on.
-type stepJSON struct {
-	ID          entities.StepID     `json:"id"`
-	RunID       entities.RunID      `json:"runId"`
-	Name        string              `json:"name"`
-	Status      entities.StepStatus `json:"status"`
-	Attempt     int                 `json:"attempt"`
-	CreatedAt   api.Time            `json:"createdAt"`
-	StartedAt   api.Time            `json:"startedAt,omitzero"`
-	CompletedAt api.Time            `json:"completedAt,omitzero"`
-	RetryAfter  api.Time            `json:"retryAfter,omitzero"`
-
-	Deployment     string          `json:"deployment,omitempty"`
-	ChildID        entities.RunID  `json:"childId,omitempty"`
-	Input          json.RawMessage `json:"input,omitempty"`
-	InputEncoding  string          `json:"inputEncoding,omitempty"`
-	Output         json.RawMessage `json:"output,omitempty"`
-	OutputEncoding string          `json:"outputEncoding,omitempty"`
-	// Memo is where the output comes from, if the step was not executed.
-	Memo  *entities.MemoRef `json:"memo,omitempty"`
-	Error *failureJSON      `json:"error,omitempty"`
-}
-
-func newStepJSON(s entities.Step) stepJSON {
-	return stepJSON{
-		ID: s.ID, RunID: s.RunID, Name: s.Name, Status: s.Status, Attempt: s.Attempt, CreatedAt: timestamp(s.CreatedAt),
+// newStepJSON encodes what lists have of a step.
+func newStepJSON(s entities.Step) api.Step {
+	return api.Step{
+		ID: string(s.ID), RunID: string(s.RunID), Name: s.Name, Status: api.StepStatus(s.Status),
+		Attempt: int64(s.Attempt), CreatedAt: timestamp(s.CreatedAt),
 		StartedAt: optionalTime(s.StartedAt), CompletedAt: optionalTime(s.CompletedAt),
 		RetryAfter: optionalTime(s.RetryAfter),
 	}
@@ -94,7 +73,7 @@ func (s *Server) endStep(r *request) error {
 
 func (s *Server) getStep(r *request) error {
 	run, id := r.run(), entities.StepID(r.pathID("stepId", "step ID"))
-	return answer(r, func() (v stepJSON, err error) {
+	return answer(r, func() (v api.Step, err error) {
 		step, err := store.StepByID(r.ctx(), s.Reader, run.Project, run.ID, id)
 		if err != nil {
 			return v, err
@@ -106,13 +85,13 @@ func (s *Server) getStep(r *request) error {
 		if err != nil {
 			return v, err
 		}
-		return decodeFor(r, func() stepJSON {
+		return decodeFor(r, func() api.Step {
 			v := newStepJSON(step)
 			if e, ok := events[created]; ok {
-				v.addCreation(e, with)
+				addCreation(&v, e, with)
 			}
 			if e, ok := events[result]; ok {
-				v.addResult(e, with)
+				addResult(&v, e, with)
 			}
 			return v
 		})
@@ -120,19 +99,21 @@ func (s *Server) getStep(r *request) error {
 }
 
 // addCreation adds the content of the event that created the step.
-func (v *stepJSON) addCreation(e entities.Event, with read.Payloads) {
+func addCreation(v *api.Step, e entities.Event, with read.Payloads) {
 	if with == read.WithPayloads {
 		v.Input, v.InputEncoding = payloadJSON(e)
 	}
 	if spec := e.Data.Step; spec != nil {
-		v.Deployment, v.ChildID = spec.DeploymentID, spec.ChildID
+		v.Deployment, v.ChildID = spec.DeploymentID, string(spec.ChildID)
 	}
 }
 
 // addResult adds the content of the event that ended the last attempt.
-func (v *stepJSON) addResult(e entities.Event, with read.Payloads) {
+func addResult(v *api.Step, e entities.Event, with read.Payloads) {
 	completed := e.Type == entities.EventStepCompleted
-	v.Memo = e.Data.Memo
+	if memo := e.Data.Memo; memo != nil {
+		v.Memo = &api.MemoSource{RunID: string(memo.RunID), Seq: memo.Seq}
+	}
 	switch {
 	case completed && with == read.WithPayloads:
 		v.Output, v.OutputEncoding = payloadJSON(e)
@@ -143,27 +124,20 @@ func (v *stepJSON) addResult(e entities.Event, with read.Payloads) {
 	}
 }
 
-// storeValueJSON is the JSON form of a value in the store of a run.
-type storeValueJSON struct {
-	Value json.RawMessage `json:"value"`
-	// Seq is the position of the event that wrote it.
-	Seq int64 `json:"seq"`
-}
-
-func newStoreValueJSON(v store.RunValue) storeValueJSON {
-	return storeValueJSON{json.RawMessage(v.Value), v.Seq}
+func newStoreValueJSON(v store.RunValue) api.StoreValue {
+	return api.StoreValue{Value: json.RawMessage(v.Value), Seq: v.Seq}
 }
 
 // getStore answers with the store of a run, by key.
 func (s *Server) getStore(r *request) error {
 	run := r.run()
-	return answer(r, func() (map[string]any, error) {
+	return answer(r, func() (api.RunStore, error) {
 		values, err := s.Log.Store(r.ctx(), run)
-		data := make(map[string]storeValueJSON, len(values))
+		data := make(map[string]api.StoreValue, len(values))
 		for _, v := range values {
 			data[v.Key] = newStoreValueJSON(v)
 		}
-		return map[string]any{"data": data}, err
+		return api.RunStore{Data: data}, err
 	})
 }
 
@@ -174,22 +148,12 @@ func (s *Server) getStoreValue(r *request) error {
 	return answerAs(r, newStoreValueJSON, func() (store.RunValue, error) { return s.Log.StoreValue(r.ctx(), run, key) })
 }
 
-type waitJSON struct {
-	ID          entities.WaitID     `json:"id"`
-	RunID       entities.RunID      `json:"runId"`
-	Workflow    string              `json:"workflow,omitempty"`
-	Status      entities.WaitStatus `json:"status"`
-	ResumeAt    api.Time            `json:"resumeAt,omitzero"`
-	CreatedAt   api.Time            `json:"createdAt"`
-	CompletedAt api.Time            `json:"completedAt,omitzero"`
-}
-
 // listWaits lists all waits that a run ever had.
 func (s *Server) listWaits(r *request) error {
 	page, run := r.page(oldestFirst), r.run()
-	encode := func(w read.WaitHistory) waitJSON {
-		v := waitJSON{
-			ID: w.ID, RunID: w.RunID, Status: w.Status(), ResumeAt: optionalTime(w.Data.ResumeAt),
+	encode := func(w read.WaitHistory) api.Wait {
+		v := api.Wait{
+			ID: string(w.ID), RunID: string(w.RunID), Status: string(w.Status()), ResumeAt: optionalTime(w.Data.ResumeAt),
 			CreatedAt: timestamp(w.CreatedAt), CompletedAt: optionalTime(w.CompletedAt),
 		}
 		if w.CompletedAt == nil && run.Status.Ended() {
@@ -202,30 +166,19 @@ func (s *Server) listWaits(r *request) error {
 	})
 }
 
-type streamJSON struct {
-	Name      entities.StreamName `json:"name"`
-	Chunks    int64               `json:"chunks"`
-	CreatedAt api.Time            `json:"createdAt"`
-	ClosedAt  api.Time            `json:"closedAt,omitzero"`
+func newStreamJSON(s store.StoredStream) api.Stream {
+	return api.Stream{
+		Name: string(s.Name), Chunks: s.Chunks, CreatedAt: timestamp(s.CreatedAt), ClosedAt: optionalTime(s.ClosedAt),
+	}
 }
 
-func newStreamJSON(s store.StoredStream) streamJSON {
-	return streamJSON{s.Name, s.Chunks, timestamp(s.CreatedAt), optionalTime(s.ClosedAt)}
-}
-
-// chunkJSON is the JSON form of a stream's chunk: text if it is UTF-8, otherwise bytes.
-type chunkJSON struct {
-	Index  int64   `json:"index"`
-	Text   *string `json:"text,omitempty"`
-	Base64 []byte  `json:"base64,omitempty"`
-}
-
-func newChunkJSON(c store.Chunk) chunkJSON {
+// newChunkJSON encodes a chunk: as text if it is UTF-8, otherwise as bytes.
+func newChunkJSON(c store.Chunk) api.Chunk {
 	if utf8.Valid(c.Data) {
 		text := string(c.Data)
-		return chunkJSON{Index: c.Idx, Text: &text}
+		return api.Chunk{Index: c.Idx, Text: &text}
 	}
-	return chunkJSON{Index: c.Idx, Base64: c.Data}
+	return api.Chunk{Index: c.Idx, Base64: c.Data}
 }
 
 func (s *Server) listStreams(r *request) error {
@@ -248,10 +201,7 @@ func (s *Server) listChunks(r *request) error {
 	if err != nil {
 		return err
 	}
-	body := struct {
-		api.Page[chunkJSON]
-		Closed bool `json:"closed"`
-	}{api.Page[chunkJSON]{Data: encodeAll(chunks, newChunkJSON)}, info.ClosedAt != nil}
+	body := api.Chunks{Data: encodeAll(chunks, newChunkJSON), Closed: info.ClosedAt != nil}
 	if n := len(chunks); n > 0 {
 		from = chunks[n-1].Idx + 1
 	}

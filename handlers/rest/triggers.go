@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 
@@ -16,55 +15,6 @@ import (
 // shownEvents is how many recent events the answer about a trigger has.
 const shownEvents = 5
 
-// triggerBody is what a request says about a trigger, and what an answer repeats.
-type triggerBody struct {
-	On    triggerOn    `json:"on"`
-	Start triggerStart `json:"start"`
-}
-
-// triggerOn says what a trigger waits for: exactly one of these.
-type triggerOn struct {
-	Signal   *onSignal   `json:"signal,omitempty"`
-	Webhook  *onWebhook  `json:"webhook,omitempty"`
-	RunEnded *onRunEnded `json:"runEnded,omitempty"`
-}
-
-type onSignal struct {
-	Name      string `json:"name"`
-	Condition string `json:"condition,omitempty"`
-}
-
-type onWebhook struct {
-	Verify    string `json:"verify,omitempty"`
-	Secret    string `json:"secret,omitempty"`
-	Respond   string `json:"respond,omitempty"`
-	Condition string `json:"condition,omitempty"`
-}
-
-type onRunEnded struct {
-	Workflow  string               `json:"workflow"`
-	Statuses  []entities.RunStatus `json:"statuses"`
-	Condition string               `json:"condition,omitempty"`
-}
-
-// triggerStart says what a trigger starts.
-type triggerStart struct {
-	Workflow   string            `json:"workflow"`
-	Deployment string            `json:"deployment,omitempty"`
-	Input      json.RawMessage   `json:"input,omitempty"`
-	Attributes map[string]string `json:"attributes,omitempty"`
-	Key        string            `json:"key,omitempty"`
-	OnConflict string            `json:"onConflict,omitempty"`
-	Timeout    string            `json:"timeout,omitempty"`
-
-	IdempotencyKey string              `json:"idempotencyKey,omitempty"`
-	Delay          string              `json:"delay,omitempty"`
-	Limits         []entities.LimitUse `json:"limits,omitempty"`
-	Priority       string              `json:"priority,omitempty"`
-	Debounce       *debounceBody       `json:"debounce,omitempty"`
-	Batch          *batchBody          `json:"batch,omitempty"`
-}
-
 // inStart says that the field of an error is in the start.
 func inStart(err error) error {
 	if bad, ok := errors.AsType[*validationError](err); ok {
@@ -73,8 +23,8 @@ func inStart(err error) error {
 	return err
 }
 
-// options returns what the start says about how it is done.
-func (b triggerStart) options() (o trigger.Options, err error) {
+// triggerOptions returns what a start says about how it is done.
+func triggerOptions(b api.TriggerStart) (o trigger.Options, err error) {
 	o.IdempotencyKey = b.IdempotencyKey
 	if o.Delay, err = durationField("start.delay", b.Delay, maxSpan); err != nil {
 		return o, err
@@ -90,8 +40,8 @@ func (b triggerStart) options() (o trigger.Options, err error) {
 	return o, inStart(err)
 }
 
-// spec returns what the body says, with the defaults.
-func (b triggerBody) spec() (s trigger.Spec, err error) {
+// triggerSpec returns what a request says about a trigger, with the defaults.
+func triggerSpec(b api.TriggerSpec) (s trigger.Spec, err error) {
 	s = trigger.Spec{
 		Workflow: b.Start.Workflow, Deployment: b.Start.Deployment, Input: b.Start.Input, Attributes: b.Start.Attributes,
 		UniqueKey: b.Start.Key, Joins: b.Start.OnConflict == onConflictJoin,
@@ -106,7 +56,7 @@ func (b triggerBody) spec() (s trigger.Spec, err error) {
 		return s, badField("start.onConflict", "%q is neither %s nor %s",
 			b.Start.OnConflict, onConflictReject, onConflictJoin)
 	}
-	if s.Options, err = b.Start.options(); err != nil {
+	if s.Options, err = triggerOptions(b.Start); err != nil {
 		return s, err
 	}
 	if b.Start.Timeout != "" {
@@ -114,11 +64,11 @@ func (b triggerBody) spec() (s trigger.Spec, err error) {
 			return s, err
 		}
 	}
-	return s, b.On.addTo(&s)
+	return s, addOn(&s, b.On)
 }
 
-// addTo adds what the trigger waits for.
-func (o triggerOn) addTo(s *trigger.Spec) (err error) {
+// addOn adds what the trigger waits for.
+func addOn(s *trigger.Spec, o api.TriggerOn) (err error) {
 	n := 0
 	if o.Signal != nil {
 		n++
@@ -135,7 +85,8 @@ func (o triggerOn) addTo(s *trigger.Spec) (err error) {
 	if o.RunEnded != nil {
 		n++
 		s.Kind, s.Source, s.Condition = trigger.KindRunEnded, o.RunEnded.Workflow, o.RunEnded.Condition
-		if s.Statuses = o.RunEnded.Statuses; len(s.Statuses) == 0 {
+		s.Statuses = encodeAll(o.RunEnded.Statuses, func(text string) entities.RunStatus { return entities.RunStatus(text) })
+		if len(s.Statuses) == 0 {
 			s.Statuses = []entities.RunStatus{entities.RunCompleted, entities.RunFailed, entities.RunCancelled}
 		}
 	}
@@ -145,26 +96,14 @@ func (o triggerOn) addTo(s *trigger.Spec) (err error) {
 	return nil
 }
 
-// triggerJSON is the JSON form of a trigger. Clients that may not see payloads see neither the input, nor the
-// condition, which may quote payloads, nor the path of the webhook, to which they could send requests.
-type triggerJSON struct {
-	Name string `json:"name"`
-	triggerBody
-
-	Path      string             `json:"path,omitempty"`
-	PausedAt  api.Time           `json:"pausedAt,omitzero"`
-	PauseNote string             `json:"pauseNote,omitempty"`
-	Last      []triggerEventJSON `json:"last,omitempty"`
-	CreatedAt api.Time           `json:"createdAt"`
-	UpdatedAt api.Time           `json:"updatedAt"`
-}
-
-func (r *request) triggerJSON(t trigger.Trigger) triggerJSON {
-	v := triggerJSON{
+// triggerJSON encodes a trigger. Clients that may not see payloads see neither the input, nor the condition, which may
+// quote payloads, nor the path of the webhook, to which they could send requests.
+func (r *request) triggerJSON(t trigger.Trigger) api.Trigger {
+	v := api.Trigger{
 		Name: t.Name, PausedAt: optionalTime(t.PausedAt), PauseNote: t.PauseNote,
 		CreatedAt: timestamp(t.CreatedAt), UpdatedAt: timestamp(t.UpdatedAt),
 	}
-	v.Start = triggerStart{
+	v.Start = api.TriggerStart{
 		Workflow: t.Workflow, Deployment: t.Deployment, Attributes: t.Attributes, Key: t.UniqueKey,
 		Timeout: duration(t.Timeout), IdempotencyKey: t.Options.IdempotencyKey, Delay: duration(t.Options.Delay),
 		Limits: t.Options.Limits, Priority: duration(t.Options.Priority),
@@ -184,11 +123,13 @@ func (r *request) triggerJSON(t trigger.Trigger) triggerJSON {
 	}
 	switch t.Kind {
 	case trigger.KindSignal:
-		v.On.Signal = &onSignal{t.Source, condition}
+		v.On.Signal = &api.OnSignal{Name: t.Source, Condition: condition}
 	case trigger.KindWebhook:
-		v.On.Webhook = &onWebhook{t.Verify, t.Secret, duration(t.Options.Respond), condition}
+		v.On.Webhook = &api.OnWebhook{
+			Verify: t.Verify, Secret: t.Secret, Respond: duration(t.Options.Respond), Condition: condition,
+		}
 	case trigger.KindRunEnded:
-		v.On.RunEnded = &onRunEnded{t.Source, t.Statuses, condition}
+		v.On.RunEnded = &api.OnRunEnded{Workflow: t.Source, Statuses: textsOf(t.Statuses), Condition: condition}
 	}
 	return v
 }
@@ -201,18 +142,13 @@ func webhookPath(project entities.Project, token string) string {
 	return "/hooks/" + string(project) + "/" + token
 }
 
-// triggerEventJSON is the JSON form of what became of an event. Clients that may not see payloads do not see why it
-// started nothing, which may quote the condition, the start or the event.
-type triggerEventJSON struct {
-	Event     string           `json:"event"`
-	Decision  trigger.Decision `json:"decision"`
-	RunID     entities.RunID   `json:"runId,omitempty"`
-	Reason    string           `json:"reason,omitempty"`
-	DecidedAt api.Time         `json:"decidedAt"`
-}
-
-func (r *request) triggerEventJSON(e trigger.Event) triggerEventJSON {
-	v := triggerEventJSON{e.Event, e.Decision, e.RunID, e.Reason, timestamp(e.DecidedAt)}
+// triggerEventJSON encodes what became of an event. Clients that may not see payloads do not see why it started
+// nothing, which may quote the condition, the start or the event.
+func (r *request) triggerEventJSON(e trigger.Event) api.TriggerEvent {
+	v := api.TriggerEvent{
+		Event: e.Event, Decision: string(e.Decision), RunID: string(e.RunID), Reason: e.Reason,
+		DecidedAt: timestamp(e.DecidedAt),
+	}
 	if r.payloads() != read.WithPayloads {
 		v.Reason = ""
 	}
@@ -235,7 +171,7 @@ func (s *Server) listTriggers(r *request) error {
 // getTrigger answers with a trigger and what became of the last events.
 func (s *Server) getTrigger(r *request) error {
 	name := r.triggerName()
-	return answer(r, func() (v triggerJSON, err error) {
+	return answer(r, func() (v api.Trigger, err error) {
 		t, err := trigger.ByName(r.ctx(), s.Reader, r.project(), name)
 		if err != nil {
 			return v, err
@@ -248,12 +184,12 @@ func (s *Server) getTrigger(r *request) error {
 }
 
 func (s *Server) putTrigger(r *request) error {
-	var body triggerBody
+	var body api.TriggerSpec
 	name := r.triggerName()
 	if r.body(&body); r.err != nil {
 		return r.err
 	}
-	spec, err := body.spec()
+	spec, err := triggerSpec(body)
 	if err != nil {
 		return err
 	}

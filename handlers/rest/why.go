@@ -9,108 +9,26 @@ import (
 	"github.com/stepwell-dev/stepwell/why"
 )
 
-type explanationJSON struct {
-	RunID    entities.RunID `json:"runId"`
-	Verdict  why.Verdict    `json:"verdict"`
-	Since    api.Time       `json:"since,omitzero"`
-	At       api.Time       `json:"at"`
-	LastSeq  int64          `json:"lastSeq"`
-	Deadline api.Time       `json:"deadline,omitzero"`
-	Next     *nextJSON      `json:"next,omitempty"`
-	Reasons  []reasonJSON   `json:"reasons"`
-	Open     *partsJSON     `json:"open,omitempty"`
-	End      *endJSON       `json:"end,omitempty"`
+func newHolderJSON(h why.Holder) api.SlotHolder {
+	return api.SlotHolder{RunID: string(h.RunID), StepID: string(h.StepID), Since: timestamp(h.Since)}
 }
 
-// nextJSON is what happens next by itself.
-type nextJSON struct {
-	At     api.Time        `json:"at"`
-	Kind   why.Kind        `json:"kind"`
-	StepID entities.StepID `json:"stepId,omitempty"`
-	WaitID entities.WaitID `json:"waitId,omitempty"`
-}
-
-// partsJSON counts the open parts of a run.
-type partsJSON struct {
-	Steps int `json:"steps"`
-	Hooks int `json:"hooks"`
-	Waits int `json:"waits"`
-}
-
-// endJSON says how a run ended.
-type endJSON struct {
-	Status       entities.RunStatus `json:"status"`
-	At           api.Time           `json:"at"`
-	Seq          int64              `json:"seq"`
-	Error        *failureJSON       `json:"error,omitempty"`
-	CancelReason string             `json:"cancelReason,omitempty"`
-}
-
-// reasonJSON is the JSON form of a reason. Clients that may not see payloads get neither the error's message nor the
-// condition on signals. Only the operator sees the machines of servers, and addresses in errors.
-type reasonJSON struct {
-	Kind        why.Kind           `json:"kind"`
-	StepID      entities.StepID    `json:"stepId,omitempty"`
-	HookID      entities.HookID    `json:"hookId,omitempty"`
-	WaitID      entities.WaitID    `json:"waitId,omitempty"`
-	Name        string             `json:"name,omitempty"`
-	Condition   string             `json:"condition,omitempty"`
-	ChildID     entities.RunID     `json:"childId,omitempty"`
-	ChildStatus entities.RunStatus `json:"childStatus,omitempty"`
-	MessageID   string             `json:"messageId,omitempty"`
-	Deployment  string             `json:"deployment,omitempty"`
-	Server      string             `json:"server,omitempty"`
-	Host        string             `json:"host,omitempty"`
-	Attempt     int                `json:"attempt,omitempty"`
-	MaxAttempts int                `json:"maxAttempts,omitempty"`
-	Failures    int                `json:"failures,omitempty"`
-	Backlog     int                `json:"backlog,omitempty"`
-	Limit       string             `json:"limit,omitempty"`
-	Key         string             `json:"key,omitempty"`
-	Held        int                `json:"held,omitempty"`
-	Slots       int                `json:"slots,omitempty"`
-	InAll       bool               `json:"inAll,omitempty"`
-	Ahead       int                `json:"ahead,omitempty"`
-	Holders     []holderJSON       `json:"holders,omitempty"`
-	Circle      []entities.RunID   `json:"circle,omitempty"`
-	Votes       int                `json:"votes,omitempty"`
-	Detail      string             `json:"detail,omitempty"`
-	Since       api.Time           `json:"since,omitzero"`
-	At          api.Time           `json:"at,omitzero"`
-	Until       api.Time           `json:"until,omitzero"`
-	Error       *reasonErrorJSON   `json:"error,omitempty"`
-	Remedies    []why.Remedy       `json:"remedies"`
-}
-
-type reasonErrorJSON struct {
-	Code    string `json:"code,omitempty"`
-	Message string `json:"message,omitempty"`
-	Seq     int64  `json:"seq,omitempty"`
-}
-
-// holderJSON is the JSON form of a run, or a step of it, that holds a slot of a limit.
-type holderJSON struct {
-	RunID  entities.RunID  `json:"runId"`
-	StepID entities.StepID `json:"stepId,omitempty"`
-	Since  api.Time        `json:"since"`
-}
-
-func newHolderJSON(h why.Holder) holderJSON { return holderJSON{h.RunID, h.StepID, timestamp(h.Since)} }
-
-func (r *request) reasonJSON(reason why.Reason) reasonJSON {
-	v := reasonJSON{
-		reason.Kind, reason.StepID, reason.HookID, reason.WaitID, reason.Name, reason.Condition, reason.ChildID,
-		reason.ChildStatus, reason.MessageID, reason.DeploymentID, reason.Server, reason.Host, reason.Attempt,
-		reason.MaxAttempts, reason.Failures, reason.Backlog, reason.Limit, reason.Key, reason.Held, reason.Slots,
-		reason.InAll, reason.Ahead, encodeAll(reason.Holders, newHolderJSON), reason.Circle,
-		reason.Votes, reason.Detail, optionalTime(reason.Since),
-		optionalTime(reason.At), optionalTime(reason.Until), nil, reason.Remedies,
+// reasonJSON encodes a reason. Clients that may not see payloads get neither the error's message nor the condition on
+// signals. Only the operator sees the machines of servers, and addresses in errors.
+func (r *request) reasonJSON(reason why.Reason) api.Reason {
+	v := api.Reason{
+		Kind: api.ReasonKind(reason.Kind), StepID: string(reason.StepID), HookID: string(reason.HookID),
+		WaitID: string(reason.WaitID), Name: reason.Name, Condition: reason.Condition, ChildID: string(reason.ChildID),
+		ChildStatus: api.RunStatus(reason.ChildStatus), MessageID: reason.MessageID, Deployment: reason.DeploymentID,
+		Server: reason.Server, Host: reason.Host, Attempt: int64(reason.Attempt), MaxAttempts: int64(reason.MaxAttempts),
+		Failures: int64(reason.Failures), Backlog: int64(reason.Backlog), Limit: reason.Limit, Key: reason.Key,
+		Held: int64(reason.Held), Slots: int64(reason.Slots), InAll: reason.InAll, Ahead: int64(reason.Ahead),
+		Holders: encodeAll(reason.Holders, newHolderJSON), Circle: textsOf(reason.Circle), Votes: int64(reason.Votes),
+		Detail: reason.Detail, Since: optionalTime(reason.Since), At: optionalTime(reason.At),
+		Until: optionalTime(reason.Until), Remedies: encodeAll(reason.Remedies, remedyJSON),
 	}
-	if v.Remedies == nil {
-		v.Remedies = []why.Remedy{}
-	}
-	if reason.Error != nil {
-		v.Error = new(reasonErrorJSON(*reason.Error))
+	if e := reason.Error; e != nil {
+		v.Error = &api.ReasonError{Code: e.Code, Message: e.Message, Seq: e.Seq}
 	}
 	operator := auth.IdentityOf(r).Operator()
 	if !operator {
@@ -125,46 +43,51 @@ func (r *request) reasonJSON(reason why.Reason) reasonJSON {
 	case v.Error != nil && !operator:
 		v.Error.Message = egress.Redact(v.Error.Message)
 	}
-	if v.Error != nil && *v.Error == (reasonErrorJSON{}) {
+	if v.Error != nil && *v.Error == (api.ReasonError{}) {
 		v.Error = nil
 	}
 	return v
 }
 
+func remedyJSON(r why.Remedy) api.Remedy { return api.Remedy(r) }
+
 // explainRun says why a run is not done, or how it ended.
 func (s *Server) explainRun(r *request) error {
 	id := r.runID()
-	return answer(r, func() (explanationJSON, error) {
+	return answer(r, func() (api.Explanation, error) {
 		e, err := why.Of(r.ctx(), s.Queue.Pool(), r.project(), id)
 		if err != nil {
-			return explanationJSON{}, err
+			return api.Explanation{}, err
 		}
 		return s.newExplanationJSON(r, e)
 	})
 }
 
-func (s *Server) newExplanationJSON(r *request, e why.Explanation) (v explanationJSON, err error) {
-	v = explanationJSON{
-		RunID: e.Run.ID, Verdict: e.Verdict, At: timestamp(e.At), LastSeq: e.Run.LastSeq,
+func (s *Server) newExplanationJSON(r *request, e why.Explanation) (v api.Explanation, err error) {
+	v = api.Explanation{
+		RunID: string(e.Run.ID), Verdict: api.Verdict(e.Verdict), At: timestamp(e.At), LastSeq: e.Run.LastSeq,
 		Reasons: encodeAll(e.Reasons, r.reasonJSON),
 	}
 	if e.Run.Status.Ended() {
 		v.End, err = s.endOf(r, e.Run)
 		return v, err
 	}
-	v.Since, v.Open = optionalTime(e.Reasons[0].Since), new(partsJSON(e.Open))
+	v.Since = optionalTime(e.Reasons[0].Since)
+	v.Open = &api.OpenParts{Steps: int64(e.Open.Steps), Hooks: int64(e.Open.Hooks), Waits: int64(e.Open.Waits)}
 	if e.Run.ForcedAt == nil {
 		v.Deadline = optionalTime(e.Run.Deadline)
 	}
 	if n := e.Next; n != nil {
-		v.Next = &nextJSON{timestamp(*n.At), n.Kind, n.StepID, n.WaitID}
+		v.Next = &api.NextEvent{
+			At: timestamp(*n.At), Kind: api.ReasonKind(n.Kind), StepID: string(n.StepID), WaitID: string(n.WaitID),
+		}
 	}
 	return v, nil
 }
 
 // endOf returns how a run ended.
-func (s *Server) endOf(r *request, run entities.Run) (*endJSON, error) {
-	end := &endJSON{Status: run.Status, At: timestamp(*run.CompletedAt), Seq: run.EndSeq}
+func (s *Server) endOf(r *request, run entities.Run) (*api.RunEnd, error) {
+	end := &api.RunEnd{Status: string(run.Status), At: timestamp(*run.CompletedAt), Seq: run.EndSeq}
 	if run.Status == entities.RunCompleted {
 		return end, nil
 	}
@@ -173,9 +96,9 @@ func (s *Server) endOf(r *request, run entities.Run) (*endJSON, error) {
 	if err != nil {
 		return nil, err
 	}
-	detail, err := decodeFor(r, func() runJSON {
+	detail, err := decodeFor(r, func() api.Run {
 		v := newRunJSON(run)
-		v.addOutcome(run, events[at], r.payloads())
+		addOutcome(&v, run, events[at], r.payloads())
 		return v
 	})
 	end.Error, end.CancelReason = detail.Error, detail.CancelReason

@@ -5,8 +5,8 @@ package api
 
 import (
 	"encoding/json"
-	"time"
 
+	entities "github.com/stepwell-dev/stepwell/entities"
 	view "github.com/stepwell-dev/stepwell/eventlog/view"
 )
 
@@ -173,7 +173,12 @@ const (
 
 // Action defines model for Action.
 type Action struct {
-	Action string `json:"action"`
+	// Seq The number of the entry in the audit log of all projects.
+	Seq int64 `json:"seq"`
+
+	// At RFC 3339 in UTC, to the millisecond.
+	At      Time   `json:"at"`
+	Project string `json:"project"`
 
 	// Actor The ID of a key; `STEPWELL_API_KEY`; `open` for a request without a key to an open server; `cli` for a command on
 	// the database; or `server` for a change from the server's settings.
@@ -181,43 +186,37 @@ type Action struct {
 
 	// Address The IP address of the client. It is missing if the change came from no request.
 	Address string `json:"address,omitempty,omitzero"`
-
-	// At RFC 3339 in UTC, to the millisecond.
-	At Time `json:"at"`
-
-	// Detail Further details. They never contain secrets.
-	Detail  json.RawMessage `json:"detail"`
-	Project string          `json:"project"`
-
-	// Seq The number of the entry in the audit log of all projects.
-	Seq int64 `json:"seq"`
+	Action  string `json:"action"`
 
 	// Subject The ID or name of the changed object.
 	Subject string `json:"subject"`
+
+	// Detail Further details. They never contain secrets.
+	Detail json.RawMessage `json:"detail"`
 }
 
 // Attempt defines model for Attempt.
 type Attempt struct {
-	// Code The code of the error.
-	Code string `json:"code,omitempty,omitzero"`
-
-	// EndSeq The position of the event that ended it; of a lost one, of the next start.
-	EndSeq int64 `json:"endSeq,omitempty,omitzero"`
-
-	// EndedAt RFC 3339 in UTC, to the millisecond.
-	EndedAt Time `json:"endedAt,omitempty,omitzero"`
-
-	// Outcome Missing while it is running; `lost` if the next attempt started without a result of this one.
-	Outcome string `json:"outcome,omitempty,omitzero"`
-
-	// RetryAfter RFC 3339 in UTC, to the millisecond.
-	RetryAfter Time `json:"retryAfter,omitempty,omitzero"`
-
 	// Seq The position of the event that started it.
 	Seq int64 `json:"seq"`
 
 	// StartedAt RFC 3339 in UTC, to the millisecond.
 	StartedAt Time `json:"startedAt"`
+
+	// EndedAt RFC 3339 in UTC, to the millisecond.
+	EndedAt Time `json:"endedAt,omitempty,omitzero"`
+
+	// EndSeq The position of the event that ended it; of a lost one, of the next start.
+	EndSeq int64 `json:"endSeq,omitempty,omitzero"`
+
+	// Outcome Missing while it is running; `lost` if the next attempt started without a result of this one.
+	Outcome string `json:"outcome,omitempty,omitzero"`
+
+	// Code The code of the error.
+	Code string `json:"code,omitempty,omitzero"`
+
+	// RetryAfter RFC 3339 in UTC, to the millisecond.
+	RetryAfter Time `json:"retryAfter,omitempty,omitzero"`
 }
 
 // Attention defines model for Attention.
@@ -229,28 +228,28 @@ type Attention struct {
 
 // AttentionItem defines model for AttentionItem.
 type AttentionItem struct {
-	// Count How many; 1000 means that many or more.
-	Count      int64  `json:"count"`
-	Deployment string `json:"deployment,omitempty,omitzero"`
-
 	// Kind A kind of what needs attention; see [getAttention](#get-v1attention).
 	Kind AttentionKind `json:"kind"`
 
-	// Operation The operation of this document that shows more.
-	Operation string `json:"operation"`
-
-	// RunID One of the runs.
-	RunID string `json:"runId,omitempty,omitzero"`
+	// Count How many; 1000 means that many or more.
+	Count int64 `json:"count"`
 
 	// Since When it began; absent if that is not known.
 	Since Time `json:"since,omitempty,omitzero"`
 
 	// Until When the first key expires.
-	Until Time `json:"until,omitempty,omitzero"`
+	Until      Time   `json:"until,omitempty,omitzero"`
+	Deployment string `json:"deployment,omitempty,omitzero"`
+	Workflow   string `json:"workflow,omitempty,omitzero"`
+
+	// RunID One of the runs.
+	RunID string `json:"runId,omitempty,omitzero"`
 
 	// Usual How many runs failed at most in an hour at this time of the day.
-	Usual    *int64 `json:"usual,omitempty"`
-	Workflow string `json:"workflow,omitempty,omitzero"`
+	Usual *int64 `json:"usual,omitempty"`
+
+	// Operation The operation of this document that shows more.
+	Operation string `json:"operation"`
 }
 
 // AttentionKind A kind of what needs attention; see [getAttention](#get-v1attention).
@@ -262,22 +261,19 @@ type Attributes map[string]string
 // Backfill The backfill under way.
 type Backfill struct {
 	// At RFC 3339 in UTC, to the millisecond.
-	At     Time `json:"at"`
+	At Time `json:"at"`
+
+	// Until RFC 3339 in UTC, to the millisecond.
+	Until  Time `json:"until"`
 	Repeat bool `json:"repeat"`
 
 	// RunID Its last run.
 	RunID string `json:"runId,omitempty,omitzero"`
-
-	// Until RFC 3339 in UTC, to the millisecond.
-	Until Time `json:"until"`
 }
 
 // Batch Starts one run with the list of the inputs of several starts, in the order of their arrival. The first
 // start says the rest about the run. It cannot be combined with what `debounce` cannot.
 type Batch struct {
-	// Bytes The most bytes of the list. The run starts without an input that does not fit.
-	Bytes int64 `json:"bytes,omitempty,omitzero"`
-
 	// Key Separates the starts of the workflow. By default they all belong together.
 	Key string `json:"key,omitempty,omitzero"`
 
@@ -286,34 +282,37 @@ type Batch struct {
 
 	// Wait How long after the first start the run starts at the latest, from 1s to 168h.
 	Wait string `json:"wait"`
+
+	// Bytes The most bytes of the list. The run starts without an input that does not fit.
+	Bytes int64 `json:"bytes,omitempty,omitzero"`
 }
 
 // CancelledRuns defines model for CancelledRuns.
 type CancelledRuns struct {
-	// Cancelled How many of them were cancelled. The others had just ended, or it was a dry run.
-	Cancelled int64 `json:"cancelled"`
-
 	// Matched The number of matching runs, up to the limit.
 	Matched int64 `json:"matched"`
 
-	// More Whether there may be more matching runs.
-	More bool `json:"more"`
+	// Cancelled How many of them were cancelled. The others had just ended, or it was a dry run.
+	Cancelled int64 `json:"cancelled"`
 
 	// RunIds The first 100 matching runs.
 	RunIds []string `json:"runIds"`
+
+	// More Whether there may be more matching runs.
+	More bool `json:"more"`
 }
 
 // Catalog defines model for Catalog.
 type Catalog struct {
+	// Name The name of the catalog, and of the workflow of its runs.
+	Name    string `json:"name"`
+	Version int64  `json:"version"`
+
 	// CreatedAt RFC 3339 in UTC, to the millisecond.
 	CreatedAt Time `json:"createdAt"`
 
 	// Document The document. Lists do not have it, nor do answers to keys that may not see payloads, since its literals are some.
 	Document string `json:"document,omitempty,omitzero"`
-
-	// Name The name of the catalog, and of the workflow of its runs.
-	Name    string `json:"name"`
-	Version int64  `json:"version"`
 
 	// Versions All versions, the newest first. Only the answer about one catalog has them.
 	Versions []Catalog `json:"versions,omitempty,omitzero"`
@@ -321,11 +320,11 @@ type Catalog struct {
 
 // ChangedMessages defines model for ChangedMessages.
 type ChangedMessages struct {
-	// Changed How many of them were changed. The others had just changed, or it was a dry run.
-	Changed int64 `json:"changed"`
-
 	// Matched The number of matching messages, up to the limit.
 	Matched int64 `json:"matched"`
+
+	// Changed How many of them were changed. The others had just changed, or it was a dry run.
+	Changed int64 `json:"changed"`
 
 	// MessageIds The matching messages.
 	MessageIds []string `json:"messageIds"`
@@ -336,45 +335,47 @@ type ChangedMessages struct {
 
 // Chunk defines model for Chunk.
 type Chunk struct {
-	// Base64 The content, if it is not valid UTF-8.
-	Base64 []byte `json:"base64,omitempty,omitzero"`
-
 	// Index The position in the stream.
 	Index int64 `json:"index"`
 
 	// Text The content, if it is valid UTF-8.
 	Text *string `json:"text,omitempty"`
+
+	// Base64 The content, if it is not valid UTF-8.
+	Base64 []byte `json:"base64,omitempty,omitzero"`
 }
 
 // Chunks defines model for Chunks.
 type Chunks struct {
-	// Closed Whether the stream is complete.
-	Closed bool `json:"closed"`
+	Data []Chunk `json:"data"`
 
 	// Cursor The cursor of the next page; missing on the last page.
-	Cursor Cursor  `json:"cursor,omitempty,omitzero"`
-	Data   []Chunk `json:"data"`
+	Cursor Cursor `json:"cursor,omitempty,omitzero"`
+
+	// Closed Whether the stream is complete.
+	Closed bool `json:"closed"`
 }
 
 // Client defines model for Client.
 type Client struct {
-	// Actor The name in the audit log: the key's ID, `STEPWELL_API_KEY`, or `open` on a server without keys.
-	Actor string `json:"actor"`
-
-	// ExpiresAt RFC 3339 in UTC, to the millisecond.
-	ExpiresAt Time `json:"expiresAt,omitempty,omitzero"`
-
-	// KeyName The name of the key; missing for the key of the environment.
-	KeyName string `json:"keyName,omitempty,omitzero"`
-
-	// Operator Whether the key administers the whole installation.
-	Operator bool   `json:"operator"`
-	Project  string `json:"project"`
+	Project string `json:"project"`
 
 	// Role The permissions of a key. `admin`: everything. `write`: everything except administration. `read`: only read.
 	// `metadata`: only read, without payloads. `invoke`: start runs, resume hooks, send signals, and get runs by ID
 	// without payloads. `worker`: register the deployments that match the key's `deployments`, and get them.
 	Role Role `json:"role"`
+
+	// Actor The name in the audit log: the key's ID, `STEPWELL_API_KEY`, or `open` on a server without keys.
+	Actor string `json:"actor"`
+
+	// Operator Whether the key administers the whole installation.
+	Operator bool `json:"operator"`
+
+	// KeyName The name of the key; missing for the key of the environment.
+	KeyName string `json:"keyName,omitempty,omitzero"`
+
+	// ExpiresAt RFC 3339 in UTC, to the millisecond.
+	ExpiresAt Time `json:"expiresAt,omitempty,omitzero"`
 
 	// Version The version of the server.
 	Version string `json:"version,omitempty,omitzero"`
@@ -382,67 +383,68 @@ type Client struct {
 
 // Collection A run that has not started because it collects starts. Inputs are not shown.
 type Collection struct {
+	// ID The ID that the run will have.
+	ID string `json:"id"`
+
+	// Status In the place of a run's status.
+	Status   string `json:"status"`
+	Workflow string `json:"workflow"`
+
+	// Deployment The deployment; missing for the newest one of the workflow when the run starts.
+	Deployment string `json:"deployment,omitempty,omitzero"`
+
 	// Attributes Up to 64 labels to find runs by. Keys have at most 256 characters, values at most 256 bytes.
 	Attributes Attributes `json:"attributes,omitempty,omitzero"`
 
-	// Batch Starts one run with the list of the inputs of several starts, in the order of their arrival. The first
-	// start says the rest about the run. It cannot be combined with what `debounce` cannot.
-	Batch *Batch `json:"batch,omitempty"`
+	// Key The key of the run.
+	Key string `json:"key,omitempty,omitzero"`
+
+	// Timeout How long the run may take.
+	Timeout string `json:"timeout,omitempty,omitzero"`
+
+	// Count How many starts were collected.
+	Count int64 `json:"count"`
 
 	// Bytes The length of the run's input so far.
 	Bytes int64 `json:"bytes"`
 
-	// Count How many starts were collected.
-	Count int64 `json:"count"`
+	// FirstAt RFC 3339 in UTC, to the millisecond.
+	FirstAt Time `json:"firstAt"`
+
+	// LastAt RFC 3339 in UTC, to the millisecond.
+	LastAt Time `json:"lastAt"`
+
+	// DueAt RFC 3339 in UTC, to the millisecond.
+	DueAt Time `json:"dueAt"`
 
 	// Debounce Starts the run when no further start with this key has come for a while. It cannot be combined with
 	// `batch`, `onConflict`, `delay`, `startAt`, `parent`, `inbox` and `send`. The run waits until its `key` is
 	// free.
 	Debounce *Debounce `json:"debounce,omitempty"`
 
-	// Deployment The deployment; missing for the newest one of the workflow when the run starts.
-	Deployment string `json:"deployment,omitempty,omitzero"`
-
-	// DueAt RFC 3339 in UTC, to the millisecond.
-	DueAt Time `json:"dueAt"`
-
-	// FirstAt RFC 3339 in UTC, to the millisecond.
-	FirstAt Time `json:"firstAt"`
-
-	// ID The ID that the run will have.
-	ID string `json:"id"`
-
-	// Key The key of the run.
-	Key string `json:"key,omitempty,omitzero"`
-
-	// LastAt RFC 3339 in UTC, to the millisecond.
-	LastAt Time `json:"lastAt"`
-
-	// Status In the place of a run's status.
-	Status string `json:"status"`
-
-	// Timeout How long the run may take.
-	Timeout string `json:"timeout,omitempty,omitzero"`
+	// Batch Starts one run with the list of the inputs of several starts, in the order of their arrival. The first
+	// start says the rest about the run. It cannot be combined with what `debounce` cannot.
+	Batch *Batch `json:"batch,omitempty"`
 
 	// Why The reasons for which the run has not started. Only a single collection has them.
-	Why      []CollectionReason `json:"why,omitempty,omitzero"`
-	Workflow string             `json:"workflow"`
+	Why []CollectionReason `json:"why,omitempty,omitzero"`
 }
 
 // CollectionReason defines model for CollectionReason.
 type CollectionReason struct {
-	// At RFC 3339 in UTC, to the millisecond.
-	At   Time   `json:"at,omitempty,omitzero"`
 	Kind string `json:"kind"`
 
-	// MessageID The message of its work.
-	MessageID string `json:"messageId,omitempty,omitzero"`
+	// Text What it waits for, and what ends that, in a sentence.
+	Text string `json:"text"`
 
 	// Since RFC 3339 in UTC, to the millisecond.
 	Since Time `json:"since,omitempty,omitzero"`
 
-	// Text What it waits for, and what ends that, in a sentence.
-	Text string `json:"text"`
+	// At RFC 3339 in UTC, to the millisecond.
+	At Time `json:"at,omitempty,omitzero"`
+
+	// MessageID The message of its work.
+	MessageID string `json:"messageId,omitempty,omitzero"`
 }
 
 // CompleteTo The time up to which events are counted.
@@ -450,23 +452,23 @@ type CompleteTo = Time
 
 // CopiedRuns defines model for CopiedRuns.
 type CopiedRuns struct {
-	// Cursor Where the next request goes on; only with `more`.
-	Cursor string `json:"cursor,omitempty,omitzero"`
-
 	// Matched The number of matching runs, up to the limit, without those that the batch has copied before.
 	Matched int64 `json:"matched"`
 
-	// More Whether there may be more matching runs.
-	More bool `json:"more"`
-
-	// Refused The first 100 runs that could not be copied.
-	Refused []RefusedRun `json:"refused"`
+	// Started How many of them were copied now.
+	Started int64 `json:"started"`
 
 	// RunIds The first 100 matching runs.
 	RunIds []string `json:"runIds"`
 
-	// Started How many of them were copied now.
-	Started int64 `json:"started"`
+	// Refused The first 100 runs that could not be copied.
+	Refused []RefusedRun `json:"refused"`
+
+	// More Whether there may be more matching runs.
+	More bool `json:"more"`
+
+	// Cursor Where the next request goes on; only with `more`.
+	Cursor string `json:"cursor,omitempty,omitzero"`
 }
 
 // Count defines model for Count.
@@ -484,37 +486,37 @@ type Cursor = string
 // `batch`, `onConflict`, `delay`, `startAt`, `parent`, `inbox` and `send`. The run waits until its `key` is
 // free.
 type Debounce struct {
-	// Keep Which start counts, with all that it says about the run. `all` makes the inputs a list of up to 1,000 items; the first start says the rest.
-	Keep string `json:"keep,omitempty,omitzero"`
-
 	// Key Separates the starts of the workflow. By default they all belong together.
 	Key string `json:"key,omitempty,omitzero"`
+
+	// Quiet How long no further start must have come, from 1s to 168h.
+	Quiet string `json:"quiet"`
 
 	// Max How long after the first start the run starts at the latest.
 	Max string `json:"max,omitempty,omitzero"`
 
-	// Quiet How long no further start must have come, from 1s to 168h.
-	Quiet string `json:"quiet"`
+	// Keep Which start counts, with all that it says about the run. `all` makes the inputs a list of up to 1,000 items; the first start says the rest.
+	Keep string `json:"keep,omitempty,omitzero"`
 }
 
 // Deployment defines model for Deployment.
 type Deployment struct {
-	// AnsweredAt RFC 3339 in UTC, to the millisecond.
-	AnsweredAt Time `json:"answeredAt,omitempty,omitzero"`
+	ID string `json:"id"`
+
+	// URL Where its functions are called; `pull:` if its app asks for its deliveries.
+	URL string `json:"url"`
+
+	// Workflows The names of its workflows; missing if it lists none.
+	Workflows []string `json:"workflows,omitempty,omitzero"`
+
+	// StepsOnly Whether it executes steps only. Missing if it may have workflows.
+	StepsOnly bool `json:"stepsOnly,omitempty,omitzero"`
 
 	// Build The version of its program, as it registered itself.
 	Build string `json:"build,omitempty,omitzero"`
 
-	// CreatedAt RFC 3339 in UTC, to the millisecond.
-	CreatedAt Time `json:"createdAt"`
-
-	// FailedAt RFC 3339 in UTC, to the millisecond.
-	FailedAt Time    `json:"failedAt,omitempty,omitzero"`
-	Health   *Health `json:"health,omitempty"`
-	ID       string  `json:"id"`
-
-	// LastError Why it could not be reached then.
-	LastError string `json:"lastError,omitempty,omitzero"`
+	// Schemas JSON Schemas by workflow.
+	Schemas Schemas `json:"schemas,omitempty,omitzero"`
 
 	// MaxConcurrent How many calls of its functions may be under way at once. Missing if any number may.
 	MaxConcurrent int64 `json:"maxConcurrent,omitempty,omitzero"`
@@ -522,27 +524,28 @@ type Deployment struct {
 	// OpenRuns How many of its runs have not ended, up to 10,000; more are not counted. A deployment with none can go.
 	OpenRuns int64 `json:"openRuns"`
 
-	// Schemas JSON Schemas by workflow.
-	Schemas Schemas `json:"schemas,omitempty,omitzero"`
-
-	// StepsOnly Whether it executes steps only. Missing if it may have workflows.
-	StepsOnly bool `json:"stepsOnly,omitempty,omitzero"`
-
-	// UnreachableSince RFC 3339 in UTC, to the millisecond.
-	UnreachableSince Time `json:"unreachableSince,omitempty,omitzero"`
-
-	// UpdatedAt RFC 3339 in UTC, to the millisecond.
-	UpdatedAt Time `json:"updatedAt"`
-
-	// URL Where its functions are called; `pull:` if its app asks for its deliveries.
-	URL string `json:"url"`
-
 	// WaitingMessages How many of its messages failed and wait for their next delivery, up to 1,000; more are not counted. They are
 	// delivered at once when it is registered with another URL.
 	WaitingMessages int64 `json:"waitingMessages"`
 
-	// Workflows The names of its workflows; missing if it lists none.
-	Workflows []string `json:"workflows,omitempty,omitzero"`
+	// AnsweredAt RFC 3339 in UTC, to the millisecond.
+	AnsweredAt Time `json:"answeredAt,omitempty,omitzero"`
+
+	// UnreachableSince RFC 3339 in UTC, to the millisecond.
+	UnreachableSince Time `json:"unreachableSince,omitempty,omitzero"`
+
+	// FailedAt RFC 3339 in UTC, to the millisecond.
+	FailedAt Time `json:"failedAt,omitempty,omitzero"`
+
+	// LastError Why it could not be reached then.
+	LastError string  `json:"lastError,omitempty,omitzero"`
+	Health    *Health `json:"health,omitempty"`
+
+	// CreatedAt RFC 3339 in UTC, to the millisecond.
+	CreatedAt Time `json:"createdAt"`
+
+	// UpdatedAt RFC 3339 in UTC, to the millisecond.
+	UpdatedAt Time `json:"updatedAt"`
 }
 
 // Encoding The encoding of a payload: `json`; `none` if there is no payload; or `opaque` if the server cannot decode it, and
@@ -559,11 +562,11 @@ type Error_Error struct {
 	// Code The error code; see the list of codes.
 	Code string `json:"code"`
 
-	// Details Machine-readable details, such as the `field` or `parameter` that is invalid.
-	Details json.RawMessage `json:"details,omitempty,omitzero"`
-
 	// Message What is wrong, for people.
 	Message string `json:"message"`
+
+	// Details Machine-readable details, such as the `field` or `parameter` that is invalid.
+	Details json.RawMessage `json:"details,omitempty,omitzero"`
 
 	// RequestID The request ID, as in `X-Request-Id` and in the server's log.
 	RequestID string `json:"requestId,omitempty,omitzero"`
@@ -571,6 +574,13 @@ type Error_Error struct {
 
 // Event defines model for Event.
 type Event struct {
+	RunID string `json:"runId"`
+
+	// Seq The position in the log.
+	Seq  int64     `json:"seq"`
+	ID   string    `json:"id"`
+	Type EventType `json:"type"`
+
 	// CorrelationID The ID of the step, hook or wait that the event concerns.
 	CorrelationID string `json:"correlationId,omitempty,omitzero"`
 
@@ -582,22 +592,16 @@ type Event struct {
 	// for none; and `messageId` the ID of a message to an inbox.
 	Data map[string]json.RawMessage `json:"data"`
 
-	// Encoding The encoding of the stored payload; missing if payloads were not requested.
-	Encoding string `json:"encoding,omitempty,omitzero"`
-	ID       string `json:"id"`
-
 	// Payload The input of `run_created` and `step_created`, the output of `run_completed` and `step_completed`, the error of
 	// `run_failed`, `step_failed` and `step_retrying`, the metadata of `hook_created`, the payload of `hook_received`,
 	// the values of `store_set` by key; missing if the server cannot decode it to JSON.
 	Payload json.RawMessage `json:"payload,omitempty,omitzero"`
-	RunID   string          `json:"runId"`
 
-	// Seq The position in the log.
-	Seq int64 `json:"seq"`
+	// Encoding The encoding of the stored payload; missing if payloads were not requested.
+	Encoding string `json:"encoding,omitempty,omitzero"`
 
 	// Truncated Whether the payload was omitted because of its size, stored or decoded.
-	Truncated bool      `json:"truncated,omitempty,omitzero"`
-	Type      EventType `json:"type"`
+	Truncated bool `json:"truncated,omitempty,omitzero"`
 }
 
 // EventType defines model for EventType.
@@ -605,225 +609,227 @@ type EventType string
 
 // Exchange defines model for Exchange.
 type Exchange struct {
+	// Seq The position of the last of the events, or `after` if there is none.
+	Seq    int64   `json:"seq"`
 	Events []Event `json:"events"`
 
 	// More Whether the log goes on: repeat the request with `after` set to `seq`, and without commands.
 	More bool `json:"more,omitempty,omitzero"`
-
-	// Seq The position of the last of the events, or `after` if there is none.
-	Seq int64 `json:"seq"`
 }
 
 // Explanation defines model for Explanation.
 type Explanation struct {
-	// At RFC 3339 in UTC, to the millisecond.
-	At Time `json:"at"`
-
-	// Deadline RFC 3339 in UTC, to the millisecond.
-	Deadline Time `json:"deadline,omitempty,omitzero"`
-
-	// End How the run ended.
-	End *RunEnd `json:"end,omitempty"`
-
-	// LastSeq The length of the run's log in the snapshot.
-	LastSeq int64 `json:"lastSeq"`
-
-	// Next The reason that is over first by itself; missing if none is at a known time.
-	Next *NextEvent `json:"next,omitempty"`
-
-	// Open How many steps, hooks and waits are open. At most 50 of each are reasons. If the run's function has said which
-	// steps it awaits, the others do not count.
-	Open *OpenParts `json:"open,omitempty"`
-
-	// Reasons None once the run has ended.
-	Reasons []Reason `json:"reasons"`
-	RunID   string   `json:"runId"`
-
-	// Since RFC 3339 in UTC, to the millisecond.
-	Since Time `json:"since,omitempty,omitzero"`
+	RunID string `json:"runId"`
 
 	// Verdict The state of a run in one word: `scheduled` for a later start; `working`; `retrying` after a failure; `waiting` for
 	// time, other runs or the world; `blocked` until somebody does something; `stranded` until the sweeper wakes it; or
 	// `ended`.
 	Verdict Verdict `json:"verdict"`
+
+	// Since RFC 3339 in UTC, to the millisecond.
+	Since Time `json:"since,omitempty,omitzero"`
+
+	// At RFC 3339 in UTC, to the millisecond.
+	At Time `json:"at"`
+
+	// LastSeq The length of the run's log in the snapshot.
+	LastSeq int64 `json:"lastSeq"`
+
+	// Deadline RFC 3339 in UTC, to the millisecond.
+	Deadline Time `json:"deadline,omitempty,omitzero"`
+
+	// Next The reason that is over first by itself; missing if none is at a known time.
+	Next *NextEvent `json:"next,omitempty"`
+
+	// Reasons None once the run has ended.
+	Reasons []Reason `json:"reasons"`
+
+	// Open How many steps, hooks and waits are open. At most 50 of each are reasons. If the run's function has said which
+	// steps it awaits, the others do not count.
+	Open *OpenParts `json:"open,omitempty"`
+
+	// End How the run ended.
+	End *RunEnd `json:"end,omitempty"`
 }
 
 // Failure The error of a failed run or step, as far as the server can decode it.
 type Failure struct {
 	// Code The error's class, which the function chose.
-	Code string `json:"code,omitempty,omitzero"`
+	Code    string `json:"code,omitempty,omitzero"`
+	Message string `json:"message,omitempty,omitzero"`
 
 	// Details Further details from the function.
 	Details json.RawMessage `json:"details,omitempty,omitzero"`
-	Message string          `json:"message,omitempty,omitzero"`
 }
 
 // FailureGroup defines model for FailureGroup.
 type FailureGroup struct {
+	Workflow string `json:"workflow"`
+	Step     string `json:"step,omitempty,omitzero"`
+
 	// Code Empty for errors without a code.
 	Code  string `json:"code"`
-	Count int64  `json:"count"`
+	Shape string `json:"shape,omitempty,omitzero"`
 
-	// CreatedFrom RFC 3339 in UTC, to the millisecond.
-	CreatedFrom Time `json:"createdFrom"`
+	// Message The message of the last run.
+	Message string `json:"message,omitempty,omitzero"`
+	Count   int64  `json:"count"`
 
 	// FirstAt RFC 3339 in UTC, to the millisecond.
 	FirstAt Time `json:"firstAt"`
 
-	// FirstDeployment The deployment of the run that failed first.
-	FirstDeployment string `json:"firstDeployment"`
-
 	// LastAt RFC 3339 in UTC, to the millisecond.
 	LastAt Time `json:"lastAt"`
 
-	// Message The message of the last run.
-	Message string `json:"message,omitempty,omitzero"`
+	// CreatedFrom RFC 3339 in UTC, to the millisecond.
+	CreatedFrom Time `json:"createdFrom"`
+
+	// FirstDeployment The deployment of the run that failed first.
+	FirstDeployment string `json:"firstDeployment"`
 
 	// RunID The run that failed last.
 	RunID string `json:"runId"`
-	Shape string `json:"shape,omitempty,omitzero"`
-	Step  string `json:"step,omitempty,omitzero"`
 
 	// Trend How many failed in each of 24 equal parts of the time from `since` to now.
-	Trend    []int  `json:"trend"`
-	Workflow string `json:"workflow"`
+	Trend []int `json:"trend"`
 }
 
 // FailureGroups defines model for FailureGroups.
 type FailureGroups struct {
-	Data []FailureGroup `json:"data"`
-
-	// More Whether runs before that time are left out.
-	More bool `json:"more"`
-
 	// Since RFC 3339 in UTC, to the millisecond.
 	Since Time `json:"since"`
+
+	// More Whether runs before that time are left out.
+	More bool           `json:"more"`
+	Data []FailureGroup `json:"data"`
 }
 
 // FailureStats defines model for FailureStats.
 type FailureStats struct {
-	// Code Empty for errors without a code.
-	Code     string `json:"code"`
-	Count    int64  `json:"count"`
 	Workflow string `json:"workflow"`
+
+	// Code Empty for errors without a code.
+	Code  string `json:"code"`
+	Count int64  `json:"count"`
 }
 
 // Fault defines model for Fault.
 type Fault struct {
-	Code   string `json:"code"`
-	Column int64  `json:"column"`
-	Line   int64  `json:"line"`
-
-	// Message What is wrong, and what to do.
-	Message string `json:"message"`
+	Line   int64 `json:"line"`
+	Column int64 `json:"column"`
 
 	// Path The way to the value, such as `steps.charge.retry`.
 	Path string `json:"path"`
+	Code string `json:"code"`
+
+	// Message What is wrong, and what to do.
+	Message string `json:"message"`
 }
 
 // Flow defines model for Flow.
 type Flow struct {
-	// Aliases The names for versions. Only the answer about one flow has them.
-	Aliases []FlowAlias `json:"aliases,omitempty,omitzero"`
-
-	// CreatedAt RFC 3339 in UTC, to the millisecond.
-	CreatedAt Time `json:"createdAt"`
+	// Name The name of the flow, and of the workflow that it is.
+	Name    string `json:"name"`
+	Version int64  `json:"version"`
 
 	// Deployment The deployment of its runs.
 	Deployment string `json:"deployment"`
 
+	// CreatedAt RFC 3339 in UTC, to the millisecond.
+	CreatedAt Time `json:"createdAt"`
+
+	// RetiredAt RFC 3339 in UTC, to the millisecond.
+	RetiredAt Time `json:"retiredAt,omitempty,omitzero"`
+
 	// Document The document. Lists do not have it, nor do answers to keys that may not see payloads, since its literals are some.
 	Document string `json:"document,omitempty,omitzero"`
 
-	// Name The name of the flow, and of the workflow that it is.
-	Name string `json:"name"`
-
-	// RetiredAt RFC 3339 in UTC, to the millisecond.
-	RetiredAt Time  `json:"retiredAt,omitempty,omitzero"`
-	Version   int64 `json:"version"`
+	// Warnings What is probably not meant. Only the answer to a put has them.
+	Warnings []Fault `json:"warnings,omitempty,omitzero"`
 
 	// Versions All versions, the newest first. Only the answer about one flow has them.
 	Versions []Flow `json:"versions,omitempty,omitzero"`
 
-	// Warnings What is probably not meant. Only the answer to a put has them.
-	Warnings []Fault `json:"warnings,omitempty,omitzero"`
+	// Aliases The names for versions. Only the answer about one flow has them.
+	Aliases []FlowAlias `json:"aliases,omitempty,omitzero"`
 }
 
 // FlowAlias defines model for FlowAlias.
 type FlowAlias struct {
 	Alias string `json:"alias"`
 
+	// Version The version to which it points.
+	Version int64 `json:"version"`
+
 	// Deployment How starts name it.
 	Deployment string `json:"deployment"`
 
 	// UpdatedAt RFC 3339 in UTC, to the millisecond.
 	UpdatedAt Time `json:"updatedAt"`
-
-	// Version The version to which it points.
-	Version int64 `json:"version"`
 }
 
 // FlowGraph defines model for FlowGraph.
 type FlowGraph struct {
+	// Name The name of the flow.
+	Name string `json:"name"`
+
 	// Deployment The version, such as `order@2`.
 	Deployment string            `json:"deployment"`
+	Steps      []FlowGraphStep   `json:"steps"`
 	Edges      []FlowGraph_Edges `json:"edges"`
-
-	// Name The name of the flow.
-	Name  string          `json:"name"`
-	Steps []FlowGraphStep `json:"steps"`
 }
 
 // FlowGraph_Edges defines model for FlowGraph.Edges.
 type FlowGraph_Edges struct {
-	// Catch The codes of the failures that lead there, or `any`; missing if the step is needed.
-	Catch string `json:"catch,omitempty,omitzero"`
-	From  string `json:"from"`
+	From string `json:"from"`
 
 	// To A step that needs the other one, or that a catch of it leads to.
 	To string `json:"to"`
+
+	// Catch The codes of the failures that lead there, or `any`; missing if the step is needed.
+	Catch string `json:"catch,omitempty,omitzero"`
 }
 
 // FlowGraphStep defines model for FlowGraphStep.
 type FlowGraphStep struct {
-	// Code The code of its failure.
-	Code string `json:"code,omitempty,omitzero"`
-
-	// Conditional Whether it has a condition.
-	Conditional bool   `json:"conditional,omitempty,omitzero"`
-	ID          string `json:"id"`
-
-	// Items What the body of the step was executed for. A failure that is tolerated counts.
-	Items *FlowGraphStep_Items `json:"items,omitempty"`
-	Join  string               `json:"join,omitempty,omitzero"`
+	ID string `json:"id"`
 
 	// Kind The field that says what the step does, such as `call`.
 	Kind string `json:"kind"`
 
-	// Layer 0 for steps that wait for no other, and otherwise one more than that of all that they wait for.
-	Layer int64 `json:"layer"`
-
 	// Name The function, workflow or signal.
 	Name string `json:"name,omitempty,omitzero"`
+
+	// Conditional Whether it has a condition.
+	Conditional bool `json:"conditional,omitempty,omitzero"`
+
+	// Undo Whether it can be undone.
+	Undo bool   `json:"undo,omitempty,omitzero"`
+	Join string `json:"join,omitempty,omitzero"`
+
+	// Layer 0 for steps that wait for no other, and otherwise one more than that of all that they wait for.
+	Layer int64 `json:"layer"`
 
 	// Stage How far the step of a run is; `pending` has not begun.
 	Stage string `json:"stage,omitempty,omitzero"`
 
-	// Undo Whether it can be undone.
-	Undo bool `json:"undo,omitempty,omitzero"`
+	// Code The code of its failure.
+	Code string `json:"code,omitempty,omitzero"`
 
 	// Undoing How far undoing the step is
 	Undoing string `json:"undoing,omitempty,omitzero"`
+
+	// Items What the body of the step was executed for. A failure that is tolerated counts.
+	Items *FlowGraphStep_Items `json:"items,omitempty"`
 }
 
 // FlowGraphStep_Items What the body of the step was executed for. A failure that is tolerated counts.
 type FlowGraphStep_Items struct {
+	// Total How many items a map that goes on has.
+	Total     int64 `json:"total,omitempty,omitzero"`
 	Begun     int64 `json:"begun"`
 	Completed int64 `json:"completed"`
 	Failed    int64 `json:"failed"`
-
-	// Total How many items a map that goes on has.
-	Total int64 `json:"total,omitempty,omitzero"`
 
 	// Undone Of how many something was undone.
 	Undone int64 `json:"undone,omitempty,omitzero"`
@@ -832,12 +838,12 @@ type FlowGraphStep_Items struct {
 // Gauges defines model for Gauges.
 type Gauges struct {
 	// At RFC 3339 in UTC, to the millisecond.
-	At Time `json:"at"`
+	At       Time           `json:"at"`
+	Runs     OpenRuns       `json:"runs"`
+	Messages QueuedMessages `json:"messages"`
 
 	// Capped A count stopped at 10000. There may be more.
-	Capped   bool           `json:"capped"`
-	Messages QueuedMessages `json:"messages"`
-	Runs     OpenRuns       `json:"runs"`
+	Capped bool `json:"capped"`
 }
 
 // GoneRun defines model for GoneRun.
@@ -848,63 +854,90 @@ type GoneRun struct {
 
 // Health defines model for Health.
 type Health struct {
-	Every     string `json:"every"`
-	FailAfter int64  `json:"failAfter"`
+	Path         string `json:"path"`
+	Every        string `json:"every"`
+	Timeout      string `json:"timeout"`
+	FailAfter    int64  `json:"failAfter"`
+	RecoverAfter int64  `json:"recoverAfter"`
+	Hold         string `json:"hold"`
+
+	// Status `unknown` until the first probe, after a new deploy too, and after a call that ended a hold. An `unhealthy`
+	// deployment is not called.
+	Status string `json:"status"`
+
+	// ProbedAt RFC 3339 in UTC, to the millisecond.
+	ProbedAt Time `json:"probedAt,omitempty,omitzero"`
 
 	// Failures How many of the last probes failed in a row.
 	Failures int64 `json:"failures,omitempty,omitzero"`
 
-	// HeldUntil RFC 3339 in UTC, to the millisecond.
-	HeldUntil Time   `json:"heldUntil,omitempty,omitzero"`
-	Hold      string `json:"hold"`
-
 	// LastError Why the last probe failed; missing if it succeeded.
 	LastError string `json:"lastError,omitempty,omitzero"`
-	Path      string `json:"path"`
-
-	// ProbedAt RFC 3339 in UTC, to the millisecond.
-	ProbedAt     Time  `json:"probedAt,omitempty,omitzero"`
-	RecoverAfter int64 `json:"recoverAfter"`
-
-	// Status `unknown` until the first probe, after a new deploy too, and after a call that ended a hold. An `unhealthy`
-	// deployment is not called.
-	Status  string `json:"status"`
-	Timeout string `json:"timeout"`
 
 	// UnhealthySince RFC 3339 in UTC, to the millisecond.
 	UnhealthySince Time `json:"unhealthySince,omitempty,omitzero"`
+
+	// HeldUntil RFC 3339 in UTC, to the millisecond.
+	HeldUntil Time `json:"heldUntil,omitempty,omitzero"`
 }
 
 // Held Why the run does not go on: its function answers with a failure that has a code, `diverged` for example if the code
 // does not match the log. It is called again after a backoff, and when its deployment is registered again.
 type Held struct {
-	// Attempts The number of failed calls since then.
-	Attempts int64  `json:"attempts"`
-	Code     string `json:"code"`
+	Code string `json:"code"`
 
 	// Message Not for keys that see no payloads.
 	Message string `json:"message,omitempty,omitzero"`
 
 	// Since RFC 3339 in UTC, to the millisecond.
 	Since Time `json:"since"`
+
+	// Attempts The number of failed calls since then.
+	Attempts int64 `json:"attempts"`
 }
 
 // Hook defines model for Hook.
 type Hook struct {
+	// ID Unique within the run.
+	ID    string `json:"id"`
+	RunID string `json:"runId"`
+
+	// Workflow The workflow of its run. Only in the list of all hooks.
+	Workflow string `json:"workflow,omitempty,omitzero"`
+
+	// Token Resumes the hook. Unique among open hooks. Keys with the role `metadata` see neither the token nor the condition.
+	Token string `json:"token,omitempty,omitzero"`
+
+	// Status `active`: the hook can be resumed. `retained`: its run has ended, but the token stays reserved. `disposed`: the
+	// hook is closed. `conflict`: the hook was not opened because another one had the token.
+	Status string `json:"status"`
+
+	// Webhook Whether a public URL resumes the hook.
+	Webhook bool `json:"webhook"`
+
+	// Verify The signature scheme of its requests, if they must be signed; `vote` for an approval. Not in the list of open hooks.
+	Verify string `json:"verify,omitempty,omitzero"`
+
+	// Signal The name of the signals that resume the hook.
+	Signal string `json:"signal,omitempty,omitzero"`
+
 	// Condition The condition that a signal must meet.
 	Condition string `json:"condition,omitempty,omitzero"`
-
-	// ConflictingRunID If there was a conflict, the run that had the token.
-	ConflictingRunID string `json:"conflictingRunId,omitempty,omitzero"`
 
 	// CreatedAt RFC 3339 in UTC, to the millisecond.
 	CreatedAt Time `json:"createdAt"`
 
+	// ReceivedAt RFC 3339 in UTC, to the millisecond.
+	ReceivedAt Time `json:"receivedAt,omitempty,omitzero"`
+
 	// DisposedAt RFC 3339 in UTC, to the millisecond.
 	DisposedAt Time `json:"disposedAt,omitempty,omitzero"`
 
-	// ID Unique within the run.
-	ID string `json:"id"`
+	// RetainedUntil RFC 3339 in UTC, to the millisecond.
+	RetainedUntil Time `json:"retainedUntil,omitempty,omitzero"`
+
+	// ConflictingRunID If there was a conflict, the run that had the token.
+	ConflictingRunID string `json:"conflictingRunId,omitempty,omitzero"`
 
 	// Metadata Any JSON. Not in lists.
 	Metadata json.RawMessage `json:"metadata,omitempty,omitzero"`
@@ -912,74 +945,51 @@ type Hook struct {
 	// MetadataEncoding The encoding of a payload: `json`; `none` if there is no payload; or `opaque` if the server cannot decode it, and
 	// therefore omits it.
 	MetadataEncoding Encoding `json:"metadataEncoding,omitempty,omitzero"`
-
-	// ReceivedAt RFC 3339 in UTC, to the millisecond.
-	ReceivedAt Time `json:"receivedAt,omitempty,omitzero"`
-
-	// RetainedUntil RFC 3339 in UTC, to the millisecond.
-	RetainedUntil Time   `json:"retainedUntil,omitempty,omitzero"`
-	RunID         string `json:"runId"`
-
-	// Signal The name of the signals that resume the hook.
-	Signal string `json:"signal,omitempty,omitzero"`
-
-	// Status `active`: the hook can be resumed. `retained`: its run has ended, but the token stays reserved. `disposed`: the
-	// hook is closed. `conflict`: the hook was not opened because another one had the token.
-	Status string `json:"status"`
-
-	// Token Resumes the hook. Unique among open hooks. Keys with the role `metadata` see neither the token nor the condition.
-	Token string `json:"token,omitempty,omitzero"`
-
-	// Verify The signature scheme of its requests, if they must be signed; `vote` for an approval. Not in the list of open hooks.
-	Verify string `json:"verify,omitempty,omitzero"`
-
-	// Webhook Whether a public URL resumes the hook.
-	Webhook bool `json:"webhook"`
-
-	// Workflow The workflow of its run. Only in the list of all hooks.
-	Workflow string `json:"workflow,omitempty,omitzero"`
 }
 
 // Key defines model for Key.
 type Key struct {
-	// CreatedAt RFC 3339 in UTC, to the millisecond.
-	CreatedAt Time `json:"createdAt"`
-
-	// Deployments Only of the role `worker`: the deployments that it may register.
-	Deployments string `json:"deployments,omitempty,omitzero"`
-
-	// ExpiresAt RFC 3339 in UTC, to the millisecond.
-	ExpiresAt Time   `json:"expiresAt,omitempty,omitzero"`
-	ID        string `json:"id"`
-
-	// LastUsedAt RFC 3339 in UTC, to the millisecond.
-	LastUsedAt Time   `json:"lastUsedAt,omitempty,omitzero"`
-	Name       string `json:"name"`
-
-	// Prefix The start of the key, to tell keys apart.
-	Prefix  string `json:"prefix"`
+	ID      string `json:"id"`
 	Project string `json:"project"`
-
-	// RevokedAt RFC 3339 in UTC, to the millisecond.
-	RevokedAt Time `json:"revokedAt,omitempty,omitzero"`
+	Name    string `json:"name"`
 
 	// Role The permissions of a key. `admin`: everything. `write`: everything except administration. `read`: only read.
 	// `metadata`: only read, without payloads. `invoke`: start runs, resume hooks, send signals, and get runs by ID
 	// without payloads. `worker`: register the deployments that match the key's `deployments`, and get them.
 	Role Role `json:"role"`
+
+	// Deployments Only of the role `worker`: the deployments that it may register.
+	Deployments string `json:"deployments,omitempty,omitzero"`
+
+	// Prefix The start of the key, to tell keys apart.
+	Prefix string `json:"prefix"`
+
+	// CreatedAt RFC 3339 in UTC, to the millisecond.
+	CreatedAt Time `json:"createdAt"`
+
+	// ExpiresAt RFC 3339 in UTC, to the millisecond.
+	ExpiresAt Time `json:"expiresAt,omitempty,omitzero"`
+
+	// RevokedAt RFC 3339 in UTC, to the millisecond.
+	RevokedAt Time `json:"revokedAt,omitempty,omitzero"`
+
+	// LastUsedAt RFC 3339 in UTC, to the millisecond.
+	LastUsedAt Time `json:"lastUsedAt,omitempty,omitzero"`
 }
 
 // Limit defines model for Limit.
 type Limit struct {
-	// CreatedAt RFC 3339 in UTC, to the millisecond.
-	CreatedAt Time `json:"createdAt"`
+	Name string `json:"name"`
+
+	// PerKey So many at once with one key.
+	PerKey int64 `json:"perKey,omitempty,omitzero"`
+
+	// Total So many at once with all keys together.
+	Total int64 `json:"total,omitempty,omitzero"`
+	Rate  *Rate `json:"rate,omitempty"`
 
 	// Fair Tenants take turns at the slots.
 	Fair bool `json:"fair"`
-
-	// Held How many slots are taken, with all keys. Only reads have it.
-	Held *int64 `json:"held,omitempty"`
-	Name string `json:"name"`
 
 	// OnFull What a run does that finds no slot: `wait` for one; `reject`: its start is refused with `limit_full`, and nothing
 	// is recorded; `replaceWaiting`: it waits, and the runs that wait with its key are cancelled; `cancelOldest`: the
@@ -989,25 +999,25 @@ type Limit struct {
 	// Paused Nothing gets a slot. What has one continues.
 	Paused bool `json:"paused"`
 
-	// PerKey So many at once with one key.
-	PerKey int64 `json:"perKey,omitempty,omitzero"`
-	Rate   *Rate `json:"rate,omitempty"`
-
-	// Total So many at once with all keys together.
-	Total int64 `json:"total,omitempty,omitzero"`
-
-	// UpdatedAt RFC 3339 in UTC, to the millisecond.
-	UpdatedAt Time `json:"updatedAt"`
+	// Held How many slots are taken, with all keys. Only reads have it.
+	Held *int64 `json:"held,omitempty"`
 
 	// Waiting How many wait for a slot, up to 10,000. Only reads have it.
 	Waiting *int64 `json:"waiting,omitempty"`
+
+	// CreatedAt RFC 3339 in UTC, to the millisecond.
+	CreatedAt Time `json:"createdAt"`
+
+	// UpdatedAt RFC 3339 in UTC, to the millisecond.
+	UpdatedAt Time `json:"updatedAt"`
 }
 
 // LimitKey defines model for LimitKey.
 type LimitKey struct {
+	Key string `json:"key"`
+
 	// Held How many slots are taken.
-	Held int64  `json:"held"`
-	Key  string `json:"key"`
+	Held int64 `json:"held"`
 
 	// Waiting How many wait for one, up to 10,000.
 	Waiting int64 `json:"waiting"`
@@ -1018,6 +1028,13 @@ type LimitKey struct {
 
 // LimitSpec defines model for LimitSpec.
 type LimitSpec struct {
+	// PerKey So many at once with one key.
+	PerKey int64 `json:"perKey,omitempty,omitzero"`
+
+	// Total So many at once with all keys together.
+	Total int64 `json:"total,omitempty,omitzero"`
+	Rate  *Rate `json:"rate,omitempty"`
+
 	// Fair Tenants take turns at the slots.
 	Fair bool `json:"fair,omitempty,omitzero"`
 
@@ -1028,45 +1045,27 @@ type LimitSpec struct {
 
 	// Paused Nothing gets a slot. What has one continues.
 	Paused bool `json:"paused,omitempty,omitzero"`
-
-	// PerKey So many at once with one key.
-	PerKey int64 `json:"perKey,omitempty,omitzero"`
-	Rate   *Rate `json:"rate,omitempty"`
-
-	// Total So many at once with all keys together.
-	Total int64 `json:"total,omitempty,omitzero"`
 }
 
 // LimitUse defines model for LimitUse.
-type LimitUse struct {
-	// Cost How many slots the run takes.
-	Cost int64 `json:"cost,omitempty,omitzero"`
-
-	// Key Which slots of the limit: runs with different keys have different ones.
-	Key string `json:"key,omitempty,omitzero"`
-
-	// Name The name of the limit. An unknown one is `limit_not_found`.
-	Name string `json:"name"`
-
-	// Tenant Who takes turns with others if the limit is fair; the key if it is empty.
-	Tenant string `json:"tenant,omitempty,omitzero"`
-}
+type LimitUse = entities.LimitUse
 
 // ListedSignal defines model for ListedSignal.
 type ListedSignal struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+
+	// Key The sender's ID of the signal.
+	Key string `json:"key,omitempty,omitzero"`
+
 	// CreatedAt RFC 3339 in UTC, to the millisecond.
 	CreatedAt Time `json:"createdAt"`
-
-	// Data The data; missing if it is longer than 16 KiB.
-	Data json.RawMessage `json:"data,omitempty,omitzero"`
-	ID   string          `json:"id"`
 
 	// KeepUntil RFC 3339 in UTC, to the millisecond.
 	KeepUntil Time `json:"keepUntil"`
 
-	// Key The sender's ID of the signal.
-	Key  string `json:"key,omitempty,omitzero"`
-	Name string `json:"name"`
+	// Data The data; missing if it is longer than 16 KiB.
+	Data json.RawMessage `json:"data,omitempty,omitzero"`
 
 	// Truncated The data was omitted because of its size.
 	Truncated bool `json:"truncated,omitempty,omitzero"`
@@ -1074,76 +1073,78 @@ type ListedSignal struct {
 
 // LiveCounts defines model for LiveCounts.
 type LiveCounts struct {
-	Cancelled int64 `json:"cancelled"`
-	Completed int64 `json:"completed"`
 	Created   int64 `json:"created"`
+	Completed int64 `json:"completed"`
 	Failed    int64 `json:"failed"`
+	Cancelled int64 `json:"cancelled"`
 }
 
 // LiveHello defines model for LiveHello.
 type LiveHello struct {
-	// Resumed Whether the view is told all that happened since `Last-Event-ID`.
-	Resumed bool `json:"resumed"`
+	// Version The server's version.
+	Version string `json:"version,omitempty,omitzero"`
 
 	// Time RFC 3339 in UTC, to the millisecond.
 	Time Time `json:"time"`
 
-	// Version The server's version.
-	Version string `json:"version,omitempty,omitzero"`
+	// Resumed Whether the view is told all that happened since `Last-Event-ID`.
+	Resumed bool `json:"resumed"`
 }
 
 // LiveLog defines model for LiveLog.
 type LiveLog struct {
-	// Events The events from `from` to `to`; missing if they are too many.
-	Events []Event `json:"events,omitempty,omitzero"`
-
 	// From The position of the first new event.
 	From int64 `json:"from"`
 
 	// To The position of the last new event.
 	To int64 `json:"to"`
+
+	// Events The events from `from` to `to`; missing if they are too many.
+	Events []Event `json:"events,omitempty,omitzero"`
 }
 
 // LiveRuns defines model for LiveRuns.
 type LiveRuns struct {
-	// Gone Runs that changed and do not match.
-	Gone []GoneRun `json:"gone"`
-
 	// Runs The last states of runs that match.
 	Runs []Run `json:"runs"`
+
+	// Gone Runs that changed and do not match.
+	Gone []GoneRun `json:"gone"`
 }
 
 // MadeKey defines model for MadeKey.
 type MadeKey struct {
-	// CreatedAt RFC 3339 in UTC, to the millisecond.
-	CreatedAt Time `json:"createdAt"`
-
-	// Deployments Only of the role `worker`.
-	Deployments string `json:"deployments,omitempty,omitzero"`
-
-	// ExpiresAt RFC 3339 in UTC, to the millisecond.
-	ExpiresAt Time   `json:"expiresAt,omitempty,omitzero"`
-	ID        string `json:"id"`
-
-	// Key The key itself. No other response has it.
-	Key  string `json:"key"`
-	Name string `json:"name"`
-
-	// Prefix The start of the key.
-	Prefix  string `json:"prefix"`
+	ID      string `json:"id"`
 	Project string `json:"project"`
+	Name    string `json:"name"`
 
 	// Role The permissions of a key. `admin`: everything. `write`: everything except administration. `read`: only read.
 	// `metadata`: only read, without payloads. `invoke`: start runs, resume hooks, send signals, and get runs by ID
 	// without payloads. `worker`: register the deployments that match the key's `deployments`, and get them.
 	Role Role `json:"role"`
+
+	// Deployments Only of the role `worker`.
+	Deployments string `json:"deployments,omitempty,omitzero"`
+
+	// Prefix The start of the key.
+	Prefix string `json:"prefix"`
+
+	// CreatedAt RFC 3339 in UTC, to the millisecond.
+	CreatedAt Time `json:"createdAt"`
+
+	// ExpiresAt RFC 3339 in UTC, to the millisecond.
+	ExpiresAt Time `json:"expiresAt,omitempty,omitzero"`
+
+	// Key The key itself. No other response has it.
+	Key string `json:"key"`
 }
 
 // MadeSigningKey defines model for MadeSigningKey.
 type MadeSigningKey struct {
+	ID string `json:"id"`
+
 	// CreatedAt RFC 3339 in UTC, to the millisecond.
-	CreatedAt Time   `json:"createdAt"`
-	ID        string `json:"id"`
+	CreatedAt Time `json:"createdAt"`
 
 	// Secret `swsk_` and 32 bytes in base64.
 	Secret string `json:"secret"`
@@ -1157,48 +1158,49 @@ type MemoSource struct {
 
 // Message defines model for Message.
 type Message struct {
-	// CreatedAt RFC 3339 in UTC, to the millisecond.
-	CreatedAt Time `json:"createdAt"`
-
-	// DeliveryCount The number of deliveries that may have reached the function.
-	DeliveryCount int64  `json:"deliveryCount"`
-	DeploymentID  string `json:"deploymentId"`
-
-	// DueAt RFC 3339 in UTC, to the millisecond.
-	DueAt Time   `json:"dueAt"`
-	ID    string `json:"id"`
-
-	// LastError Why the last delivery failed.
-	LastError string `json:"lastError,omitempty,omitzero"`
-
-	// ParkedAt RFC 3339 in UTC, to the millisecond.
-	ParkedAt Time `json:"parkedAt,omitempty,omitzero"`
+	ID           string `json:"id"`
+	Topic        string `json:"topic"`
+	DeploymentID string `json:"deploymentId"`
 
 	// RunID The run that the message is for.
 	RunID string `json:"runId,omitempty,omitzero"`
+
+	// Work The server's task for the run; missing for calls to functions of the Workflow SDK.
+	Work string `json:"work,omitempty,omitzero"`
+
+	// Subject The part of the run that the task concerns, such as a step.
+	Subject string `json:"subject,omitempty,omitzero"`
 
 	// State `waiting` for its delay, its backoff or a worker; `leased` while a function processes it; `parked` after too many
 	// failures.
 	State string `json:"state"`
 
-	// Subject The part of the run that the task concerns, such as a step.
-	Subject string `json:"subject,omitempty,omitzero"`
-	Topic   string `json:"topic"`
+	// DeliveryCount The number of deliveries that may have reached the function.
+	DeliveryCount int64 `json:"deliveryCount"`
 
-	// Work The server's task for the run; missing for calls to functions of the Workflow SDK.
-	Work string `json:"work,omitempty,omitzero"`
+	// LastError Why the last delivery failed.
+	LastError string `json:"lastError,omitempty,omitzero"`
+
+	// CreatedAt RFC 3339 in UTC, to the millisecond.
+	CreatedAt Time `json:"createdAt"`
+
+	// DueAt RFC 3339 in UTC, to the millisecond.
+	DueAt Time `json:"dueAt"`
+
+	// ParkedAt RFC 3339 in UTC, to the millisecond.
+	ParkedAt Time `json:"parkedAt,omitempty,omitzero"`
 }
 
 // MessageCounts defines model for MessageCounts.
 type MessageCounts struct {
-	Delayed Count `json:"delayed"`
-	Due     Count `json:"due"`
-	Leased  Count `json:"leased"`
+	Parked   Count `json:"parked"`
+	Retrying Count `json:"retrying"`
+	Leased   Count `json:"leased"`
+	Due      Count `json:"due"`
+	Delayed  Count `json:"delayed"`
 
 	// OldestDue RFC 3339 in UTC, to the millisecond.
-	OldestDue Time  `json:"oldestDue,omitempty,omitzero"`
-	Parked    Count `json:"parked"`
-	Retrying  Count `json:"retrying"`
+	OldestDue Time `json:"oldestDue,omitempty,omitzero"`
 }
 
 // MessageID The sender's ID of the message, up to 256 bytes. It counts once in the inbox.
@@ -1217,45 +1219,45 @@ type NextEvent struct {
 
 // OnRunEnded defines model for OnRunEnded.
 type OnRunEnded struct {
-	// Condition What must be true of the end, in CEL: `data`, as the run would receive it, `run.id`, `run.attributes`.
-	Condition string `json:"condition,omitempty,omitzero"`
+	// Workflow The workflow whose runs end.
+	Workflow string `json:"workflow"`
 
 	// Statuses How they end. The default is each.
 	Statuses []string `json:"statuses,omitempty,omitzero"`
 
-	// Workflow The workflow whose runs end.
-	Workflow string `json:"workflow"`
+	// Condition What must be true of the end, in CEL: `data`, as the run would receive it, `run.id`, `run.attributes`.
+	Condition string `json:"condition,omitempty,omitzero"`
 }
 
 // OnSignal defines model for OnSignal.
 type OnSignal struct {
-	// Condition What must be true of the signal, in CEL: `data`, `signal.name`, `signal.id`.
-	Condition string `json:"condition,omitempty,omitzero"`
-
 	// Name The name of the signals.
 	Name string `json:"name"`
+
+	// Condition What must be true of the signal, in CEL: `data`, `signal.name`, `signal.id`.
+	Condition string `json:"condition,omitempty,omitzero"`
 }
 
 // OnWebhook defines model for OnWebhook.
 type OnWebhook struct {
-	// Condition What must be true of the request, in CEL: `data`, as the run would receive it.
-	Condition string `json:"condition,omitempty,omitzero"`
-
-	// Respond How long a sender waits for what the run responds, or its output, such as `10s`; at most 1m. Without it, it is answered when the run is started.
-	Respond string `json:"respond,omitempty,omitzero"`
+	// Verify How requests are signed. Without it, the path is the only secret.
+	Verify string `json:"verify,omitempty,omitzero"`
 
 	// Secret The name of the secret with which they are signed.
 	Secret string `json:"secret,omitempty,omitzero"`
 
-	// Verify How requests are signed. Without it, the path is the only secret.
-	Verify string `json:"verify,omitempty,omitzero"`
+	// Respond How long a sender waits for what the run responds, or its output, such as `10s`; at most 1m. Without it, it is answered when the run is started.
+	Respond string `json:"respond,omitempty,omitzero"`
+
+	// Condition What must be true of the request, in CEL: `data`, as the run would receive it.
+	Condition string `json:"condition,omitempty,omitzero"`
 }
 
 // OpenParts How many steps, hooks and waits are open. At most 50 of each are reasons. If the run's function has said which
 // steps it awaits, the others do not count.
 type OpenParts struct {
-	Hooks int64 `json:"hooks"`
 	Steps int64 `json:"steps"`
+	Hooks int64 `json:"hooks"`
 	Waits int64 `json:"waits"`
 }
 
@@ -1274,37 +1276,39 @@ type Percentiles struct {
 
 // Permit defines model for Permit.
 type Permit struct {
-	// Cost How many slots it takes.
-	Cost int64 `json:"cost"`
-
-	// MessageID The message of the step.
-	MessageID string `json:"messageId,omitempty,omitzero"`
-
-	// NotBefore RFC 3339 in UTC, to the millisecond.
-	NotBefore Time   `json:"notBefore,omitempty,omitzero"`
-	RunID     string `json:"runId"`
-
-	// Since RFC 3339 in UTC, to the millisecond.
-	Since Time `json:"since"`
+	RunID string `json:"runId"`
 
 	// StepID The step that holds or awaits the slot. Missing if the run does.
 	StepID string `json:"stepId,omitempty,omitzero"`
 
+	// MessageID The message of the step.
+	MessageID string `json:"messageId,omitempty,omitzero"`
+
 	// Tenant Who takes turns.
 	Tenant string `json:"tenant,omitempty,omitzero"`
+
+	// Cost How many slots it takes.
+	Cost int64 `json:"cost"`
+
+	// Since RFC 3339 in UTC, to the millisecond.
+	Since Time `json:"since"`
+
+	// NotBefore RFC 3339 in UTC, to the millisecond.
+	NotBefore Time `json:"notBefore,omitempty,omitzero"`
 }
 
 // Policy defines model for Policy.
 type Policy struct {
+	Workflow string                 `json:"workflow"`
+	Limits   []PolicyUse            `json:"limits"`
+	Steps    map[string][]PolicyUse `json:"steps,omitempty,omitzero"`
+	Priority string                 `json:"priority,omitempty,omitzero"`
+
 	// CreatedAt RFC 3339 in UTC, to the millisecond.
-	CreatedAt Time                   `json:"createdAt"`
-	Limits    []PolicyUse            `json:"limits"`
-	Priority  string                 `json:"priority,omitempty,omitzero"`
-	Steps     map[string][]PolicyUse `json:"steps,omitempty,omitzero"`
+	CreatedAt Time `json:"createdAt"`
 
 	// UpdatedAt RFC 3339 in UTC, to the millisecond.
-	UpdatedAt Time   `json:"updatedAt"`
-	Workflow  string `json:"workflow"`
+	UpdatedAt Time `json:"updatedAt"`
 }
 
 // PolicySpec defines model for PolicySpec.
@@ -1312,80 +1316,94 @@ type PolicySpec struct {
 	// Limits The limits of the runs.
 	Limits []PolicyUse `json:"limits,omitempty,omitzero"`
 
-	// Priority By how much the runs go before others, from -1h to 1h, as if they had come so much earlier.
-	Priority string `json:"priority,omitempty,omitzero"`
-
 	// Steps The limits of the steps that the server calls, by the names of the steps. Each attempt needs its slots.
 	Steps map[string][]PolicyUse `json:"steps,omitempty,omitzero"`
+
+	// Priority By how much the runs go before others, from -1h to 1h, as if they had come so much earlier.
+	Priority string `json:"priority,omitempty,omitzero"`
 }
 
 // PolicyUse defines model for PolicyUse.
 type PolicyUse struct {
-	// Cost How many slots a run takes. The default is 1.
-	Cost int64 `json:"cost,omitempty,omitzero"`
+	// Name The limit.
+	Name string `json:"name"`
 
 	// Key An expression for the key: `key` for the run's unique key, `workflow`, `attributes.NAME`, `attributes["NAME"]`, or a text in quotes. Without one, all runs share the empty key.
 	Key string `json:"key,omitempty,omitzero"`
 
-	// Name The limit.
-	Name string `json:"name"`
-
 	// Tenant An expression for who takes turns.
 	Tenant string `json:"tenant,omitempty,omitzero"`
+
+	// Cost How many slots a run takes. The default is 1.
+	Cost int64 `json:"cost,omitempty,omitzero"`
 }
 
 // Preview defines model for Preview.
 type Preview struct {
 	Catalog string `json:"catalog"`
+	Version int64  `json:"version"`
 
 	// Digest The SHA-256 of the catalog's values, in hexadecimal.
-	Digest string `json:"digest"`
+	Digest string   `json:"digest"`
+	Want   []string `json:"want"`
+	Have   []string `json:"have"`
 
-	// Document The flow that executes the plan, as JSON. Keys that may not see payloads do not get it.
-	Document string `json:"document,omitempty,omitzero"`
+	// Waves The steps in the order in which they can begin at the earliest.
+	Waves [][]string    `json:"waves"`
+	Steps []PreviewStep `json:"steps"`
+
+	// Missing What would have to be there. The plan has no steps then.
+	Missing []Preview_Missing `json:"missing"`
 
 	// Excluded The other steps of the catalog.
 	Excluded []Preview_Excluded `json:"excluded"`
-	Have     []string           `json:"have"`
 
 	// Mermaid A flowchart.
 	Mermaid string `json:"mermaid"`
 
-	// Missing What would have to be there. The plan has no steps then.
-	Missing []Preview_Missing `json:"missing"`
-	Steps   []PreviewStep     `json:"steps"`
-	Version int64             `json:"version"`
-	Want    []string          `json:"want"`
-
-	// Waves The steps in the order in which they can begin at the earliest.
-	Waves [][]string `json:"waves"`
-}
-
-// Preview_Excluded defines model for Preview.Excluded.
-type Preview_Excluded struct {
-	Code   string `json:"code"`
-	Reason string `json:"reason"`
-	Step   string `json:"step"`
+	// Document The flow that executes the plan, as JSON. Keys that may not see payloads do not get it.
+	Document string `json:"document,omitempty,omitzero"`
 }
 
 // Preview_Missing defines model for Preview.Missing.
 type Preview_Missing struct {
+	Name string `json:"name"`
+
 	// Chain The attributes and steps that want it, from a goal on.
 	Chain []string `json:"chain"`
-	Name  string   `json:"name"`
+}
+
+// Preview_Excluded defines model for Preview.Excluded.
+type Preview_Excluded struct {
+	Step   string `json:"step"`
+	Code   string `json:"code"`
+	Reason string `json:"reason"`
 }
 
 // PreviewStep defines model for PreviewStep.
 type PreviewStep struct {
-	Gives []PreviewStep_Gives `json:"gives"`
-	ID    string              `json:"id"`
+	ID string `json:"id"`
+
+	// Wave 0 for steps that can begin at once.
+	Wave int64 `json:"wave"`
 
 	// Spare It begins only if the steps before it have failed or given nothing.
 	Spare bool                `json:"spare,omitempty,omitzero"`
 	Takes []PreviewStep_Takes `json:"takes"`
+	Gives []PreviewStep_Gives `json:"gives"`
+}
 
-	// Wave 0 for steps that can begin at once.
-	Wave int64 `json:"wave"`
+// PreviewStep_Takes defines model for PreviewStep.Takes.
+type PreviewStep_Takes struct {
+	Name string `json:"name"`
+
+	// From The steps that give it, the first choice first; `have` is what is there.
+	From     []string `json:"from"`
+	Collect  string   `json:"collect,omitempty,omitzero"`
+	Optional bool     `json:"optional,omitempty,omitzero"`
+
+	// Together All of the steps begin, and the first value counts.
+	Together bool `json:"together,omitempty,omitzero"`
 }
 
 // PreviewStep_Gives defines model for PreviewStep.Gives.
@@ -1396,30 +1414,18 @@ type PreviewStep_Gives struct {
 	To []string `json:"to"`
 }
 
-// PreviewStep_Takes defines model for PreviewStep.Takes.
-type PreviewStep_Takes struct {
-	Collect string `json:"collect,omitempty,omitzero"`
-
-	// From The steps that give it, the first choice first; `have` is what is there.
-	From     []string `json:"from"`
-	Name     string   `json:"name"`
-	Optional bool     `json:"optional,omitempty,omitzero"`
-
-	// Together All of the steps begin, and the first value counts.
-	Together bool `json:"together,omitempty,omitzero"`
-}
-
 // Project defines model for Project.
 type Project struct {
+	Name string `json:"name"`
+
 	// CreatedAt RFC 3339 in UTC, to the millisecond.
 	CreatedAt Time `json:"createdAt"`
 
-	// Limits The project's limits and their use. It is missing if there are none.
-	Limits *ProjectLimits `json:"limits,omitempty"`
-	Name   string         `json:"name"`
-
 	// PausedAt RFC 3339 in UTC, to the millisecond.
 	PausedAt Time `json:"pausedAt,omitempty,omitzero"`
+
+	// Limits The project's limits and their use. It is missing if there are none.
+	Limits *ProjectLimits `json:"limits,omitempty"`
 }
 
 // ProjectLimits The project's limits and their use. It is missing if there are none.
@@ -1427,23 +1433,23 @@ type ProjectLimits struct {
 	// DailyStarts The most runs that the project may start in a day, in UTC, whichever way.
 	DailyStarts *int64 `json:"dailyStarts,omitempty"`
 
-	// MaxDepth The most runs that may lead to a run, one after the other. It is missing for the default, 32.
-	MaxDepth *int64 `json:"maxDepth,omitempty"`
-
-	// MaxDescendants The most open runs to which one run may have led. It is missing for the default, 10,000.
-	MaxDescendants *int64 `json:"maxDescendants,omitempty"`
-
 	// StartsToday How many it has started today. It is missing without a limit of them.
 	StartsToday *int64 `json:"startsToday,omitempty"`
 
 	// StorageBytes The most bytes of payloads and streams that the project may store and yet start runs.
 	StorageBytes *int64 `json:"storageBytes,omitempty"`
 
+	// StoredBytes How many bytes it stored at `storedAt`. It is missing until they are measured for the first time.
+	StoredBytes *int64 `json:"storedBytes,omitempty"`
+
 	// StoredAt RFC 3339 in UTC, to the millisecond.
 	StoredAt Time `json:"storedAt,omitempty,omitzero"`
 
-	// StoredBytes How many bytes it stored at `storedAt`. It is missing until they are measured for the first time.
-	StoredBytes *int64 `json:"storedBytes,omitempty"`
+	// MaxDepth The most runs that may lead to a run, one after the other. It is missing for the default, 32.
+	MaxDepth *int64 `json:"maxDepth,omitempty"`
+
+	// MaxDescendants The most open runs to which one run may have led. It is missing for the default, 10,000.
+	MaxDescendants *int64 `json:"maxDescendants,omitempty"`
 }
 
 // QueueState defines model for QueueState.
@@ -1451,35 +1457,35 @@ type QueueState string
 
 // QueuedMessages defines model for QueuedMessages.
 type QueuedMessages struct {
-	// Delayed Messages for later.
-	Delayed int64 `json:"delayed"`
-
 	// Due Messages that wait for a free slot.
 	Due int64 `json:"due"`
 
 	// Leased Messages that are being delivered, or processed by their function.
 	Leased int64 `json:"leased"`
 
-	// OldestDue When the message that has waited longest was due; absent if none is due.
-	OldestDue Time `json:"oldestDue,omitempty,omitzero"`
+	// Delayed Messages for later.
+	Delayed int64 `json:"delayed"`
+
+	// Retrying Messages that wait for their next delivery after a failure.
+	Retrying int64 `json:"retrying"`
 
 	// Parked Messages that are not delivered until somebody retries them.
 	Parked int64 `json:"parked"`
 
-	// Retrying Messages that wait for their next delivery after a failure.
-	Retrying int64 `json:"retrying"`
+	// OldestDue When the message that has waited longest was due; absent if none is due.
+	OldestDue Time `json:"oldestDue,omitempty,omitzero"`
 }
 
 // Rate defines model for Rate.
 type Rate struct {
-	// Burst How many of them may begin at once; the others come at even distances. A burst lowers the sustained rate.
-	Burst int64 `json:"burst,omitempty,omitzero"`
-
 	// Limit The most starts with one key in any window of this length.
 	Limit int64 `json:"limit"`
 
 	// Per The length of the window, from 1s to 720h.
 	Per string `json:"per"`
+
+	// Burst How many of them may begin at once; the others come at even distances. A burst lowers the sustained rate.
+	Burst int64 `json:"burst,omitempty,omitzero"`
 
 	// Sustained How many begin in a window in the long run. Only answers have it.
 	Sustained int64 `json:"sustained,omitempty,omitzero"`
@@ -1487,17 +1493,17 @@ type Rate struct {
 
 // Reason defines model for Reason.
 type Reason struct {
-	// Ahead How many wait before it: with the same key, up to 10,000, or for the same deployment, up to 1,000.
-	Ahead int64 `json:"ahead,omitempty,omitzero"`
+	// Kind The kind of a reason, in the order of reasons; [why.md](why.md) explains each. New kinds may be added.
+	Kind   ReasonKind `json:"kind"`
+	StepID string     `json:"stepId,omitempty,omitzero"`
+	HookID string     `json:"hookId,omitempty,omitzero"`
+	WaitID string     `json:"waitId,omitempty,omitzero"`
 
-	// At RFC 3339 in UTC, to the millisecond.
-	At Time `json:"at,omitempty,omitzero"`
+	// Name The name of the step, the signal, the inbox or the project.
+	Name string `json:"name,omitempty,omitzero"`
 
-	// Attempt The attempt at the step that is under way or comes next.
-	Attempt int64 `json:"attempt,omitempty,omitzero"`
-
-	// Backlog How many messages of the project are due and wait for a slot, up to 1,000.
-	Backlog int64 `json:"backlog,omitempty,omitzero"`
+	// Condition The condition on signals. Not for the role `metadata`.
+	Condition string `json:"condition,omitempty,omitzero"`
 
 	// ChildID The child run that is waited for.
 	ChildID string `json:"childId,omitempty,omitzero"`
@@ -1506,74 +1512,74 @@ type Reason struct {
 	// `cancelled`.
 	ChildStatus RunStatus `json:"childStatus,omitempty,omitzero"`
 
-	// Circle The runs that wait for each other's slots: the first one holds the awaited slot, and the last one waits for a slot of one before it.
-	Circle []string `json:"circle,omitempty,omitzero"`
-
-	// Condition The condition on signals. Not for the role `metadata`.
-	Condition string `json:"condition,omitempty,omitzero"`
+	// MessageID The message of the queue.
+	MessageID string `json:"messageId,omitempty,omitzero"`
 
 	// Deployment The deployment whose function is called.
 	Deployment string `json:"deployment,omitempty,omitzero"`
 
-	// Detail The event or state of a stranded run for which a message is missing.
-	Detail string `json:"detail,omitempty,omitzero"`
-
-	// Error The last failure.
-	Error *ReasonError `json:"error,omitempty"`
-
-	// Failures How often the call failed or did not reach the function, or a stranded run was woken.
-	Failures int64 `json:"failures,omitempty,omitzero"`
-
-	// Held How many slots are taken: with the key, or with all keys if `inAll` is set; of a deployment, how many calls are under way.
-	Held int64 `json:"held,omitempty,omitzero"`
-
-	// Holders Up to three that hold these slots, the longest first.
-	Holders []SlotHolder `json:"holders,omitempty,omitzero"`
-	HookID  string       `json:"hookId,omitempty,omitzero"`
+	// Server The server process that makes the call.
+	Server string `json:"server,omitempty,omitzero"`
 
 	// Host The machine of the server. Only for operators.
 	Host string `json:"host,omitempty,omitzero"`
 
-	// InAll The bound of all keys together is reached.
-	InAll bool `json:"inAll,omitempty,omitzero"`
-
-	// Key The key of that slot.
-	Key string `json:"key,omitempty,omitzero"`
-
-	// Kind The kind of a reason, in the order of reasons; [why.md](why.md) explains each. New kinds may be added.
-	Kind ReasonKind `json:"kind"`
-
-	// Limit The limit whose slot is awaited.
-	Limit string `json:"limit,omitempty,omitzero"`
+	// Attempt The attempt at the step that is under way or comes next.
+	Attempt int64 `json:"attempt,omitempty,omitzero"`
 
 	// MaxAttempts After how many attempts the step fails.
 	MaxAttempts int64 `json:"maxAttempts,omitempty,omitzero"`
 
-	// MessageID The message of the queue.
-	MessageID string `json:"messageId,omitempty,omitzero"`
+	// Failures How often the call failed or did not reach the function, or a stranded run was woken.
+	Failures int64 `json:"failures,omitempty,omitzero"`
 
-	// Name The name of the step, the signal, the inbox or the project.
-	Name string `json:"name,omitempty,omitzero"`
+	// Backlog How many messages of the project are due and wait for a slot, up to 1,000.
+	Backlog int64 `json:"backlog,omitempty,omitzero"`
 
-	// Remedies What helps, the best first.
-	Remedies []Remedy `json:"remedies"`
+	// Limit The limit whose slot is awaited.
+	Limit string `json:"limit,omitempty,omitzero"`
 
-	// Server The server process that makes the call.
-	Server string `json:"server,omitempty,omitzero"`
+	// Key The key of that slot.
+	Key string `json:"key,omitempty,omitzero"`
+
+	// Held How many slots are taken: with the key, or with all keys if `inAll` is set; of a deployment, how many calls are under way.
+	Held int64 `json:"held,omitempty,omitzero"`
+
+	// Slots How many slots there are, or how many calls a deployment may have at once.
+	Slots int64 `json:"slots,omitempty,omitzero"`
+
+	// InAll The bound of all keys together is reached.
+	InAll bool `json:"inAll,omitempty,omitzero"`
+
+	// Ahead How many wait before it: with the same key, up to 10,000, or for the same deployment, up to 1,000.
+	Ahead int64 `json:"ahead,omitempty,omitzero"`
+
+	// Holders Up to three that hold these slots, the longest first.
+	Holders []SlotHolder `json:"holders,omitempty,omitzero"`
+
+	// Votes How many have voted for what is to be approved.
+	Votes int64 `json:"votes,omitempty,omitzero"`
+
+	// Circle The runs that wait for each other's slots: the first one holds the awaited slot, and the last one waits for a slot of one before it.
+	Circle []string `json:"circle,omitempty,omitzero"`
+
+	// Detail The event or state of a stranded run for which a message is missing.
+	Detail string `json:"detail,omitempty,omitzero"`
 
 	// Since RFC 3339 in UTC, to the millisecond.
 	Since Time `json:"since,omitempty,omitzero"`
 
-	// Slots How many slots there are, or how many calls a deployment may have at once.
-	Slots  int64  `json:"slots,omitempty,omitzero"`
-	StepID string `json:"stepId,omitempty,omitzero"`
+	// At RFC 3339 in UTC, to the millisecond.
+	At Time `json:"at,omitempty,omitzero"`
 
 	// Until RFC 3339 in UTC, to the millisecond.
 	Until Time `json:"until,omitempty,omitzero"`
 
-	// Votes How many have voted for what is to be approved.
-	Votes  int64  `json:"votes,omitempty,omitzero"`
-	WaitID string `json:"waitId,omitempty,omitzero"`
+	// Error The last failure.
+	Error *ReasonError `json:"error,omitempty"`
+
+	// Remedies What helps, the best first.
+	Remedies []Remedy `json:"remedies"`
 }
 
 // ReasonError The last failure.
@@ -1592,38 +1598,21 @@ type ReasonKind string
 
 // ReceivedPayload defines model for ReceivedPayload.
 type ReceivedPayload struct {
-	// At RFC 3339 in UTC, to the millisecond.
-	At Time `json:"at"`
-
 	// Seq The position of the event with the payload.
 	Seq int64 `json:"seq"`
+
+	// At RFC 3339 in UTC, to the millisecond.
+	At Time `json:"at"`
 }
 
 // RefusedRun defines model for RefusedRun.
 type RefusedRun struct {
-	Message string `json:"message"`
 	RunID   string `json:"runId"`
+	Message string `json:"message"`
 }
 
 // Registration defines model for Registration.
 type Registration struct {
-	// Build The version of the program, such as its revision.
-	Build string `json:"build,omitempty,omitzero"`
-
-	// Health How the server [probes](operations.md#health-of-deployments) the deployment; `null` ends the probes.
-	Health *Registration_Health `json:"health,omitempty"`
-
-	// MaxConcurrent How many calls of its functions may be [under way at once](limits.md#calls-of-a-deployment), over all servers;
-	// 0 for any number. Not for `pull:`.
-	MaxConcurrent int64 `json:"maxConcurrent,omitempty,omitzero"`
-
-	// Schemas JSON Schemas by workflow.
-	Schemas Schemas `json:"schemas,omitempty,omitzero"`
-
-	// StepsOnly Whether it executes steps, such as those of [flows](flows.md), and has no workflow. A start of a workflow that no
-	// other deployment has is then refused with `deployment_not_found`. Not with `workflows`.
-	StepsOnly bool `json:"stepsOnly,omitempty,omitzero"`
-
 	// URL An absolute http or https URL without query, fragment and credentials. For runs that the server drives, it is
 	// the function's endpoint; for apps of the Workflow SDK, the app's base URL. The request fails if the host is an
 	// address that the server must not call. Host names are checked on each call.
@@ -1632,27 +1621,44 @@ type Registration struct {
 	// Workflows The deployment's workflows; empty for any. A run that names no deployment goes to the newest deployment that
 	// lists its workflow, or else to the newest that lists none and is not for steps only.
 	Workflows []string `json:"workflows,omitempty,omitzero"`
+
+	// StepsOnly Whether it executes steps, such as those of [flows](flows.md), and has no workflow. A start of a workflow that no
+	// other deployment has is then refused with `deployment_not_found`. Not with `workflows`.
+	StepsOnly bool `json:"stepsOnly,omitempty,omitzero"`
+
+	// Build The version of the program, such as its revision.
+	Build string `json:"build,omitempty,omitzero"`
+
+	// MaxConcurrent How many calls of its functions may be [under way at once](limits.md#calls-of-a-deployment), over all servers;
+	// 0 for any number. Not for `pull:`.
+	MaxConcurrent int64 `json:"maxConcurrent,omitempty,omitzero"`
+
+	// Schemas JSON Schemas by workflow.
+	Schemas Schemas `json:"schemas,omitempty,omitzero"`
+
+	// Health How the server [probes](operations.md#health-of-deployments) the deployment; `null` ends the probes.
+	Health *Registration_Health `json:"health,omitempty"`
 }
 
 // Registration_Health How the server [probes](operations.md#health-of-deployments) the deployment; `null` ends the probes.
 type Registration_Health struct {
+	// Path What is read at the deployment's host, such as `/healthz`. Each status 2xx is a success.
+	Path string `json:"path"`
+
 	// Every The pause between two probes, 1s to 1h.
 	Every string `json:"every,omitempty,omitzero"`
+
+	// Timeout How long a probe may take, 100ms to 30s.
+	Timeout string `json:"timeout,omitempty,omitzero"`
 
 	// FailAfter After how many failures in a row it is unhealthy.
 	FailAfter int64 `json:"failAfter,omitempty,omitzero"`
 
-	// Hold How long an unhealthy deployment is not called, 1s to 24h. Then one call is made to see.
-	Hold string `json:"hold,omitempty,omitzero"`
-
-	// Path What is read at the deployment's host, such as `/healthz`. Each status 2xx is a success.
-	Path string `json:"path"`
-
 	// RecoverAfter After how many successes in a row it is healthy again.
 	RecoverAfter int64 `json:"recoverAfter,omitempty,omitzero"`
 
-	// Timeout How long a probe may take, 100ms to 30s.
-	Timeout string `json:"timeout,omitempty,omitzero"`
+	// Hold How long an unhealthy deployment is not called, 1s to 24h. Then one call is made to see.
+	Hold string `json:"hold,omitempty,omitzero"`
 }
 
 // Remedy An operation of this API, by its operationId. Its parameters are in the reason: `messageId`, `deployment`, `hookId`, `name`, `limit`, `childId`.
@@ -1660,15 +1666,15 @@ type Remedy string
 
 // ResumedHook defines model for ResumedHook.
 type ResumedHook struct {
-	EventID string `json:"eventId"`
-	HookID  string `json:"hookId"`
-
-	// Repeated Whether an earlier request with the same `resumeId` wrote the event.
-	Repeated bool   `json:"repeated"`
-	RunID    string `json:"runId"`
+	RunID  string `json:"runId"`
+	HookID string `json:"hookId"`
 
 	// Seq The event's position in the log.
-	Seq int64 `json:"seq"`
+	Seq     int64  `json:"seq"`
+	EventID string `json:"eventId"`
+
+	// Repeated Whether an earlier request with the same `resumeId` wrote the event.
+	Repeated bool `json:"repeated"`
 }
 
 // Role The permissions of a key. `admin`: everything. `write`: everything except administration. `read`: only read.
@@ -1678,40 +1684,66 @@ type Role string
 
 // Run defines model for Run.
 type Run struct {
-	// Attributes Up to 64 labels to find runs by. Keys have at most 256 characters, values at most 256 bytes.
-	Attributes Attributes `json:"attributes"`
+	ID string `json:"id"`
 
-	// CancelReason Why the run was cancelled. Not in lists.
-	CancelReason string `json:"cancelReason,omitempty,omitzero"`
-
-	// CompletedAt RFC 3339 in UTC, to the millisecond.
-	CompletedAt Time `json:"completedAt,omitempty,omitzero"`
-
-	// CreatedAt RFC 3339 in UTC, to the millisecond.
-	CreatedAt Time `json:"createdAt"`
-
-	// Deadline RFC 3339 in UTC, to the millisecond.
-	Deadline Time `json:"deadline,omitempty,omitzero"`
+	// Workflow The name of the workflow.
+	Workflow string `json:"workflow"`
 
 	// Deployment The deployment whose functions execute the run. It never changes.
 	Deployment string `json:"deployment"`
 
-	// Depth How many runs led to it; missing for none.
-	Depth int64 `json:"depth,omitempty,omitzero"`
-
 	// Driver Who drives the run: `server` calls its function whenever the run can make progress; `client` is the Workflow SDK.
 	Driver string `json:"driver"`
 
-	// Error The error of a failed run or step, as far as the server can decode it.
-	Error *Failure `json:"error,omitempty"`
+	// Status `pending` until the run's function has received it, then `running`, and finally `completed`, `failed` or
+	// `cancelled`.
+	Status RunStatus `json:"status"`
+
+	// Attributes Up to 64 labels to find runs by. Keys have at most 256 characters, values at most 256 bytes.
+	Attributes Attributes `json:"attributes"`
+
+	// Key Unique among the unfinished runs of the workflow.
+	Key string `json:"key,omitempty,omitzero"`
+
+	// ParentID The run that started it.
+	ParentID string `json:"parentId,omitempty,omitzero"`
+
+	// RootID The first of the runs that led to it, one after the other: as parent, by a start, a signal, or an end for which a trigger waited. It is missing if none did.
+	RootID string `json:"rootId,omitempty,omitzero"`
+
+	// Depth How many runs led to it; missing for none.
+	Depth int64 `json:"depth,omitempty,omitzero"`
+
+	// CreatedAt RFC 3339 in UTC, to the millisecond.
+	CreatedAt Time `json:"createdAt"`
+
+	// StartAt RFC 3339 in UTC, to the millisecond.
+	StartAt Time `json:"startAt,omitempty,omitzero"`
+
+	// StartedAt RFC 3339 in UTC, to the millisecond.
+	StartedAt Time `json:"startedAt,omitempty,omitzero"`
+
+	// CompletedAt RFC 3339 in UTC, to the millisecond.
+	CompletedAt Time `json:"completedAt,omitempty,omitzero"`
+
+	// Deadline RFC 3339 in UTC, to the millisecond.
+	Deadline Time `json:"deadline,omitempty,omitzero"`
 
 	// ForcedAt RFC 3339 in UTC, to the millisecond.
 	ForcedAt Time `json:"forcedAt,omitempty,omitzero"`
 
+	// LastSeq The number of events in the log.
+	LastSeq int64 `json:"lastSeq"`
+
+	// Error The error of a failed run or step, as far as the server can decode it.
+	Error *Failure `json:"error,omitempty"`
+
+	// CancelReason Why the run was cancelled. Not in lists.
+	CancelReason string `json:"cancelReason,omitempty,omitzero"`
+
 	// Held Why the run does not go on: its function answers with a failure that has a code, `diverged` for example if the code
 	// does not match the log. It is called again after a backoff, and when its deployment is registered again.
-	Held *Held  `json:"held,omitempty"`
-	ID   string `json:"id"`
+	Held *Held `json:"held,omitempty"`
 
 	// Input Any JSON. Not in lists.
 	Input json.RawMessage `json:"input,omitempty,omitzero"`
@@ -1720,37 +1752,12 @@ type Run struct {
 	// therefore omits it.
 	InputEncoding Encoding `json:"inputEncoding,omitempty,omitzero"`
 
-	// Key Unique among the unfinished runs of the workflow.
-	Key string `json:"key,omitempty,omitzero"`
-
-	// LastSeq The number of events in the log.
-	LastSeq int64 `json:"lastSeq"`
-
 	// Output Any JSON. Not in lists.
 	Output json.RawMessage `json:"output,omitempty,omitzero"`
 
 	// OutputEncoding The encoding of a payload: `json`; `none` if there is no payload; or `opaque` if the server cannot decode it, and
 	// therefore omits it.
 	OutputEncoding Encoding `json:"outputEncoding,omitempty,omitzero"`
-
-	// ParentID The run that started it.
-	ParentID string `json:"parentId,omitempty,omitzero"`
-
-	// RootID The first of the runs that led to it, one after the other: as parent, by a start, a signal, or an end for which a trigger waited. It is missing if none did.
-	RootID string `json:"rootId,omitempty,omitzero"`
-
-	// StartAt RFC 3339 in UTC, to the millisecond.
-	StartAt Time `json:"startAt,omitempty,omitzero"`
-
-	// StartedAt RFC 3339 in UTC, to the millisecond.
-	StartedAt Time `json:"startedAt,omitempty,omitzero"`
-
-	// Status `pending` until the run's function has received it, then `running`, and finally `completed`, `failed` or
-	// `cancelled`.
-	Status RunStatus `json:"status"`
-
-	// Workflow The name of the workflow.
-	Workflow string `json:"workflow"`
 }
 
 // RunAttributes defines model for RunAttributes.
@@ -1761,42 +1768,43 @@ type RunAttributes struct {
 
 // RunCount defines model for RunCount.
 type RunCount struct {
-	// AtLeast Whether counting stopped. More runs may match.
-	AtLeast bool `json:"atLeast"`
-
 	// Count The number of runs that were counted.
 	Count int64 `json:"count"`
+
+	// AtLeast Whether counting stopped. More runs may match.
+	AtLeast bool `json:"atLeast"`
 }
 
 // RunEnd How the run ended.
 type RunEnd struct {
-	// At RFC 3339 in UTC, to the millisecond.
-	At           Time   `json:"at"`
-	CancelReason string `json:"cancelReason,omitempty,omitzero"`
+	Status string `json:"status"`
 
-	// Error The error of a failed run or step, as far as the server can decode it.
-	Error *Failure `json:"error,omitempty"`
+	// At RFC 3339 in UTC, to the millisecond.
+	At Time `json:"at"`
 
 	// Seq The position of the event that ended it.
-	Seq    int64  `json:"seq"`
-	Status string `json:"status"`
+	Seq int64 `json:"seq"`
+
+	// Error The error of a failed run or step, as far as the server can decode it.
+	Error        *Failure `json:"error,omitempty"`
+	CancelReason string   `json:"cancelReason,omitempty,omitzero"`
 }
 
 // RunPoint What happened in an interval.
 type RunPoint struct {
 	// At RFC 3339 in UTC, to the millisecond.
 	At        Time  `json:"at"`
-	Cancelled int64 `json:"cancelled"`
-	Completed int64 `json:"completed"`
 	Created   int64 `json:"created"`
-
-	// DelayMs In milliseconds; missing if nothing was measured.
-	DelayMs *Percentiles `json:"delayMs,omitempty"`
-	Failed  int64        `json:"failed"`
-	Started int64        `json:"started"`
+	Started   int64 `json:"started"`
+	Completed int64 `json:"completed"`
+	Failed    int64 `json:"failed"`
+	Cancelled int64 `json:"cancelled"`
 
 	// TookMs In milliseconds; missing if nothing was measured.
 	TookMs *Percentiles `json:"tookMs,omitempty"`
+
+	// DelayMs In milliseconds; missing if nothing was measured.
+	DelayMs *Percentiles `json:"delayMs,omitempty"`
 }
 
 // RunSeries defines model for RunSeries.
@@ -1820,11 +1828,38 @@ type RunStore struct {
 
 // Schedule defines model for Schedule.
 type Schedule struct {
+	Name string `json:"name"`
+
+	// Cron Minute, hour, day of month, month and day of week, such as `30 2 * * MON-FRI`.
+	Cron string `json:"cron,omitempty,omitzero"`
+
+	// Every The time between ticks instead, from 10s to 8784h. Ticks are multiples of it: `24h` is midnight in UTC.
+	Every string `json:"every,omitempty,omitzero"`
+
+	// TimeZone The zone whose clock `cron` means, such as `Europe/Berlin`. The default is UTC.
+	TimeZone string `json:"timeZone,omitempty,omitzero"`
+
+	// From The first moment at which it may tick.
+	From Instant `json:"from,omitempty,omitzero"`
+
+	// Until The last moment at which it may tick.
+	Until    Instant `json:"until,omitempty,omitzero"`
+	Workflow string  `json:"workflow"`
+
+	// Deployment The deployment. The default is `latest`, the newest one of the workflow at each tick.
+	Deployment string `json:"deployment,omitempty,omitzero"`
+
+	// Input The input of the runs: any JSON, up to 1 MiB.
+	Input json.RawMessage `json:"input,omitempty,omitzero"`
+
 	// Attributes Attributes of the runs, besides `$schedule` and `$scheduledAt`.
 	Attributes map[string]string `json:"attributes,omitempty,omitzero"`
 
-	// Backfill The backfill under way.
-	Backfill *Backfill `json:"backfill,omitempty"`
+	// Timeout How long a run may take. By default it may take forever.
+	Timeout string `json:"timeout,omitempty,omitzero"`
+
+	// Overlap What a tick does while the last run has not ended.
+	Overlap string `json:"overlap"`
 
 	// CatchUp Which late ticks start a run.
 	CatchUp string `json:"catchUp"`
@@ -1832,42 +1867,26 @@ type Schedule struct {
 	// CatchUpWindow How late a tick may be, from 1m to 720h.
 	CatchUpWindow string `json:"catchUpWindow"`
 
-	// CreatedAt RFC 3339 in UTC, to the millisecond.
-	CreatedAt Time `json:"createdAt"`
-
-	// Cron Minute, hour, day of month, month and day of week, such as `30 2 * * MON-FRI`.
-	Cron string `json:"cron,omitempty,omitzero"`
-
-	// Deployment The deployment. The default is `latest`, the newest one of the workflow at each tick.
-	Deployment string `json:"deployment,omitempty,omitzero"`
-
-	// Every The time between ticks instead, from 10s to 8784h. Ticks are multiples of it: `24h` is midnight in UTC.
-	Every string `json:"every,omitempty,omitzero"`
-
-	// From The first moment at which it may tick.
-	From time.Time `json:"from,omitempty,omitzero"`
-
-	// Input The input of the runs: any JSON, up to 1 MiB.
-	Input json.RawMessage `json:"input,omitempty,omitzero"`
-
 	// Jitter The time in which starts are spread, up to 1h.
 	Jitter string `json:"jitter,omitempty,omitzero"`
-	Name   string `json:"name"`
 
-	// Next The next five ticks. Only a single schedule has them.
-	Next []Time `json:"next,omitempty,omitzero"`
-
-	// NextAt RFC 3339 in UTC, to the millisecond.
-	NextAt Time `json:"nextAt,omitempty,omitzero"`
-
-	// Overlap What a tick does while the last run has not ended.
-	Overlap string `json:"overlap"`
+	// PausedAt RFC 3339 in UTC, to the millisecond.
+	PausedAt Time `json:"pausedAt,omitempty,omitzero"`
 
 	// PauseNote Why it is paused.
 	PauseNote string `json:"pauseNote,omitempty,omitzero"`
 
-	// PausedAt RFC 3339 in UTC, to the millisecond.
-	PausedAt Time `json:"pausedAt,omitempty,omitzero"`
+	// NextAt RFC 3339 in UTC, to the millisecond.
+	NextAt Time `json:"nextAt,omitempty,omitzero"`
+
+	// Next The next five ticks. Only a single schedule has them.
+	Next []Time `json:"next,omitempty,omitzero"`
+
+	// WaitingAt RFC 3339 in UTC, to the millisecond.
+	WaitingAt Time `json:"waitingAt,omitempty,omitzero"`
+
+	// Waiting How many ticks wait, up to 1,000. Missing if none does.
+	Waiting int64 `json:"waiting,omitempty,omitzero"`
 
 	// RunID The last run that a tick or a trigger has started.
 	RunID string `json:"runId,omitempty,omitzero"`
@@ -1876,52 +1895,71 @@ type Schedule struct {
 	// `cancelled`.
 	RunStatus RunStatus `json:"runStatus,omitempty,omitzero"`
 
-	// TimeZone The zone whose clock `cron` means, such as `Europe/Berlin`. The default is UTC.
-	TimeZone string `json:"timeZone,omitempty,omitzero"`
+	// Backfill The backfill under way.
+	Backfill *Backfill `json:"backfill,omitempty"`
 
-	// Timeout How long a run may take. By default it may take forever.
-	Timeout string `json:"timeout,omitempty,omitzero"`
+	// Why The reasons for which it starts no run. Only a single schedule has them.
+	Why []ScheduleReason `json:"why,omitempty,omitzero"`
 
-	// Until The last moment at which it may tick.
-	Until time.Time `json:"until,omitempty,omitzero"`
+	// CreatedAt RFC 3339 in UTC, to the millisecond.
+	CreatedAt Time `json:"createdAt"`
 
 	// UpdatedAt RFC 3339 in UTC, to the millisecond.
 	UpdatedAt Time `json:"updatedAt"`
-
-	// Waiting How many ticks wait, up to 1,000. Missing if none does.
-	Waiting int64 `json:"waiting,omitempty,omitzero"`
-
-	// WaitingAt RFC 3339 in UTC, to the millisecond.
-	WaitingAt Time `json:"waitingAt,omitempty,omitzero"`
-
-	// Why The reasons for which it starts no run. Only a single schedule has them.
-	Why      []ScheduleReason `json:"why,omitempty,omitzero"`
-	Workflow string           `json:"workflow"`
 }
 
 // ScheduleReason defines model for ScheduleReason.
 type ScheduleReason struct {
-	// At RFC 3339 in UTC, to the millisecond.
-	At   Time   `json:"at,omitempty,omitzero"`
 	Kind string `json:"kind"`
 
-	// MessageID The message of the queue that decides the ticks.
-	MessageID string `json:"messageId,omitempty,omitzero"`
-
-	// RunID The run whose end it needs.
-	RunID string `json:"runId,omitempty,omitzero"`
+	// Text The reason in a sentence, with what ends it.
+	Text string `json:"text"`
 
 	// Since RFC 3339 in UTC, to the millisecond.
 	Since Time `json:"since,omitempty,omitzero"`
 
-	// Text The reason in a sentence, with what ends it.
-	Text string `json:"text"`
+	// At RFC 3339 in UTC, to the millisecond.
+	At Time `json:"at,omitempty,omitzero"`
+
+	// RunID The run whose end it needs.
+	RunID string `json:"runId,omitempty,omitzero"`
+
+	// MessageID The message of the queue that decides the ticks.
+	MessageID string `json:"messageId,omitempty,omitzero"`
 }
 
 // ScheduleSpec defines model for ScheduleSpec.
 type ScheduleSpec struct {
+	// Cron Minute, hour, day of month, month and day of week, such as `30 2 * * MON-FRI`.
+	Cron string `json:"cron,omitempty,omitzero"`
+
+	// Every The time between ticks instead, from 10s to 8784h. Ticks are multiples of it: `24h` is midnight in UTC.
+	Every string `json:"every,omitempty,omitzero"`
+
+	// TimeZone The zone whose clock `cron` means, such as `Europe/Berlin`. The default is UTC.
+	TimeZone string `json:"timeZone,omitempty,omitzero"`
+
+	// From The first moment at which it may tick.
+	From Instant `json:"from,omitempty,omitzero"`
+
+	// Until The last moment at which it may tick.
+	Until    Instant `json:"until,omitempty,omitzero"`
+	Workflow string  `json:"workflow"`
+
+	// Deployment The deployment. The default is `latest`, the newest one of the workflow at each tick.
+	Deployment string `json:"deployment,omitempty,omitzero"`
+
+	// Input The input of the runs: any JSON, up to 1 MiB.
+	Input json.RawMessage `json:"input,omitempty,omitzero"`
+
 	// Attributes Attributes of the runs, besides `$schedule` and `$scheduledAt`.
 	Attributes map[string]string `json:"attributes,omitempty,omitzero"`
+
+	// Timeout How long a run may take. By default it may take forever.
+	Timeout string `json:"timeout,omitempty,omitzero"`
+
+	// Overlap What a tick does while the last run has not ended.
+	Overlap string `json:"overlap,omitempty,omitzero"`
 
 	// CatchUp Which late ticks start a run.
 	CatchUp string `json:"catchUp,omitempty,omitzero"`
@@ -1929,36 +1967,8 @@ type ScheduleSpec struct {
 	// CatchUpWindow How late a tick may be, from 1m to 720h.
 	CatchUpWindow string `json:"catchUpWindow,omitempty,omitzero"`
 
-	// Cron Minute, hour, day of month, month and day of week, such as `30 2 * * MON-FRI`.
-	Cron string `json:"cron,omitempty,omitzero"`
-
-	// Deployment The deployment. The default is `latest`, the newest one of the workflow at each tick.
-	Deployment string `json:"deployment,omitempty,omitzero"`
-
-	// Every The time between ticks instead, from 10s to 8784h. Ticks are multiples of it: `24h` is midnight in UTC.
-	Every string `json:"every,omitempty,omitzero"`
-
-	// From The first moment at which it may tick.
-	From time.Time `json:"from,omitempty,omitzero"`
-
-	// Input The input of the runs: any JSON, up to 1 MiB.
-	Input json.RawMessage `json:"input,omitempty,omitzero"`
-
 	// Jitter The time in which starts are spread, up to 1h.
 	Jitter string `json:"jitter,omitempty,omitzero"`
-
-	// Overlap What a tick does while the last run has not ended.
-	Overlap string `json:"overlap,omitempty,omitzero"`
-
-	// TimeZone The zone whose clock `cron` means, such as `Europe/Berlin`. The default is UTC.
-	TimeZone string `json:"timeZone,omitempty,omitzero"`
-
-	// Timeout How long a run may take. By default it may take forever.
-	Timeout string `json:"timeout,omitempty,omitzero"`
-
-	// Until The last moment at which it may tick.
-	Until    time.Time `json:"until,omitempty,omitzero"`
-	Workflow string    `json:"workflow"`
 }
 
 // Schemas JSON Schemas by workflow.
@@ -1966,40 +1976,39 @@ type Schemas = json.RawMessage
 
 // Secret defines model for Secret.
 type Secret struct {
-	// CreatedAt RFC 3339 in UTC, to the millisecond.
-	CreatedAt Time   `json:"createdAt"`
-	Name      string `json:"name"`
+	Name string `json:"name"`
 
-	// Origins Where HTTP steps may send the secret to.
-	Origins []string `json:"origins,omitempty,omitzero"`
+	// CreatedAt RFC 3339 in UTC, to the millisecond.
+	CreatedAt Time `json:"createdAt"`
 
 	// UpdatedAt RFC 3339 in UTC, to the millisecond.
 	UpdatedAt Time `json:"updatedAt"`
+
+	// Origins Where HTTP steps may send the secret to.
+	Origins []string `json:"origins,omitempty,omitzero"`
 }
 
 // SentMessage defines model for SentMessage.
 type SentMessage struct {
-	// Repeated Whether an earlier message with the same `id` wrote the event.
-	Repeated bool `json:"repeated"`
-
 	// Seq The event's position in the log.
 	Seq int64 `json:"seq"`
+
+	// Repeated Whether an earlier message with the same `id` wrote the event.
+	Repeated bool `json:"repeated"`
 }
 
 // ServerProcess defines model for ServerProcess.
 type ServerProcess struct {
-	// BeatAt RFC 3339 in UTC, to the millisecond.
-	BeatAt Time `json:"beatAt"`
-
-	// Commit The commit that the program was built from, with ` (modified)` if files were changed since; missing if the build did not record it.
-	Commit string `json:"commit,omitempty,omitzero"`
-
-	// Deliveries How many deliveries it makes right now.
-	Deliveries int64 `json:"deliveries"`
+	ID string `json:"id"`
 
 	// Host The machine of the server.
 	Host string `json:"host"`
-	ID   string `json:"id"`
+
+	// Version The version of the program; missing if it is older than this field.
+	Version string `json:"version,omitempty,omitzero"`
+
+	// Commit The commit that the program was built from, with ` (modified)` if files were changed since; missing if the build did not record it.
+	Commit string `json:"commit,omitempty,omitzero"`
 
 	// Role The role of the server: `all`, `worker` or `function`; missing if the program is older than this field.
 	Role string `json:"role,omitempty,omitzero"`
@@ -2007,8 +2016,11 @@ type ServerProcess struct {
 	// StartedAt RFC 3339 in UTC, to the millisecond.
 	StartedAt Time `json:"startedAt"`
 
-	// Version The version of the program; missing if it is older than this field.
-	Version string `json:"version,omitempty,omitzero"`
+	// BeatAt RFC 3339 in UTC, to the millisecond.
+	BeatAt Time `json:"beatAt"`
+
+	// Deliveries How many deliveries it makes right now.
+	Deliveries int64 `json:"deliveries"`
 }
 
 // Servers defines model for Servers.
@@ -2016,28 +2028,23 @@ type Servers struct {
 	// At RFC 3339 in UTC, to the millisecond.
 	At Time `json:"at"`
 
-	// Capped More than 10,000 deliveries are under way, and not all are counted.
-	Capped bool `json:"capped"`
+	// Servers The servers, the oldest first.
+	Servers []ServerProcess `json:"servers"`
 
 	// Extended How many deliveries are under way whose functions have extended the lease. They do not depend on a server.
 	Extended int64 `json:"extended"`
 
+	// Capped More than 10,000 deliveries are under way, and not all are counted.
+	Capped   bool          `json:"capped"`
+	Stranded []StrandedRun `json:"stranded"`
+
 	// MoreStranded More runs are stranded than are listed.
 	MoreStranded bool `json:"moreStranded"`
-
-	// Servers The servers, the oldest first.
-	Servers  []ServerProcess `json:"servers"`
-	Stranded []StrandedRun   `json:"stranded"`
 }
 
 // Session defines model for Session.
 type Session struct {
-	// CreatedAt RFC 3339 in UTC, to the millisecond.
-	CreatedAt Time `json:"createdAt"`
-
-	// Current The session makes this request.
-	Current bool   `json:"current,omitempty,omitzero"`
-	ID      string `json:"id"`
+	ID string `json:"id"`
 
 	// KeyID The key that opened the project; missing for `STEPWELL_API_KEY`.
 	KeyID string `json:"keyId,omitempty,omitzero"`
@@ -2050,8 +2057,14 @@ type Session struct {
 	// without payloads. `worker`: register the deployments that match the key's `deployments`, and get them.
 	Role Role `json:"role"`
 
+	// CreatedAt RFC 3339 in UTC, to the millisecond.
+	CreatedAt Time `json:"createdAt"`
+
 	// UsedAt RFC 3339 in UTC, to the millisecond.
 	UsedAt Time `json:"usedAt"`
+
+	// Current The session makes this request.
+	Current bool `json:"current,omitempty,omitzero"`
 }
 
 // SignInCode defines model for SignInCode.
@@ -2064,36 +2077,37 @@ type SignInCode struct {
 
 // Signal defines model for Signal.
 type Signal struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+
+	// Key The sender's ID of the signal.
+	Key string `json:"key,omitempty,omitzero"`
+
 	// CreatedAt RFC 3339 in UTC, to the millisecond.
-	CreatedAt Time   `json:"createdAt"`
-	ID        string `json:"id"`
+	CreatedAt Time `json:"createdAt"`
 
 	// KeepUntil RFC 3339 in UTC, to the millisecond.
 	KeepUntil Time `json:"keepUntil"`
-
-	// Key The sender's ID of the signal.
-	Key  string `json:"key,omitempty,omitzero"`
-	Name string `json:"name"`
 }
 
 // SigningKey defines model for SigningKey.
 type SigningKey struct {
-	// CreatedAt RFC 3339 in UTC, to the millisecond.
-	CreatedAt Time `json:"createdAt"`
-
 	// ID The key ID in signatures.
 	ID string `json:"id"`
+
+	// CreatedAt RFC 3339 in UTC, to the millisecond.
+	CreatedAt Time `json:"createdAt"`
 }
 
 // SlotHolder defines model for SlotHolder.
 type SlotHolder struct {
 	RunID string `json:"runId"`
 
-	// Since RFC 3339 in UTC, to the millisecond.
-	Since Time `json:"since"`
-
 	// StepID The step that holds the slot. Missing if the run does.
 	StepID string `json:"stepId,omitempty,omitzero"`
+
+	// Since RFC 3339 in UTC, to the millisecond.
+	Since Time `json:"since"`
 }
 
 // Slots defines model for Slots.
@@ -2104,26 +2118,34 @@ type Slots struct {
 
 // Step defines model for Step.
 type Step struct {
+	// ID Unique within the run.
+	ID    string `json:"id"`
+	RunID string `json:"runId"`
+	Name  string `json:"name"`
+
+	// Status A step that waits for its next attempt is `pending` too.
+	Status StepStatus `json:"status"`
+
 	// Attempt How often the step was started.
 	Attempt int64 `json:"attempt"`
-
-	// ChildID The child run whose result is the step's result.
-	ChildID string `json:"childId,omitempty,omitzero"`
-
-	// CompletedAt RFC 3339 in UTC, to the millisecond.
-	CompletedAt Time `json:"completedAt,omitempty,omitzero"`
 
 	// CreatedAt RFC 3339 in UTC, to the millisecond.
 	CreatedAt Time `json:"createdAt"`
 
+	// StartedAt RFC 3339 in UTC, to the millisecond.
+	StartedAt Time `json:"startedAt,omitempty,omitzero"`
+
+	// CompletedAt RFC 3339 in UTC, to the millisecond.
+	CompletedAt Time `json:"completedAt,omitempty,omitzero"`
+
+	// RetryAfter RFC 3339 in UTC, to the millisecond.
+	RetryAfter Time `json:"retryAfter,omitempty,omitzero"`
+
 	// Deployment The deployment whose function executes the step, if the server calls it. This and the following fields are not in lists.
 	Deployment string `json:"deployment,omitempty,omitzero"`
 
-	// Error The error of a failed run or step, as far as the server can decode it.
-	Error *Failure `json:"error,omitempty"`
-
-	// ID Unique within the run.
-	ID string `json:"id"`
+	// ChildID The child run whose result is the step's result.
+	ChildID string `json:"childId,omitempty,omitzero"`
 
 	// Input Any JSON.
 	Input json.RawMessage `json:"input,omitempty,omitzero"`
@@ -2132,10 +2154,6 @@ type Step struct {
 	// therefore omits it.
 	InputEncoding Encoding `json:"inputEncoding,omitempty,omitzero"`
 
-	// Memo Where the output comes from, if the step was not executed because an equal one was: its run, and the event with its result.
-	Memo *MemoSource `json:"memo,omitempty"`
-	Name string      `json:"name"`
-
 	// Output Any JSON.
 	Output json.RawMessage `json:"output,omitempty,omitzero"`
 
@@ -2143,31 +2161,28 @@ type Step struct {
 	// therefore omits it.
 	OutputEncoding Encoding `json:"outputEncoding,omitempty,omitzero"`
 
-	// RetryAfter RFC 3339 in UTC, to the millisecond.
-	RetryAfter Time   `json:"retryAfter,omitempty,omitzero"`
-	RunID      string `json:"runId"`
+	// Memo Where the output comes from, if the step was not executed because an equal one was: its run, and the event with its result.
+	Memo *MemoSource `json:"memo,omitempty"`
 
-	// StartedAt RFC 3339 in UTC, to the millisecond.
-	StartedAt Time `json:"startedAt,omitempty,omitzero"`
-
-	// Status A step that waits for its next attempt is `pending` too.
-	Status StepStatus `json:"status"`
+	// Error The error of a failed run or step, as far as the server can decode it.
+	Error *Failure `json:"error,omitempty"`
 }
 
 // StepStats defines model for StepStats.
 type StepStats struct {
-	// Cancelled Steps that the workflow cancelled.
-	Cancelled int64  `json:"cancelled"`
+	Workflow  string `json:"workflow"`
+	Name      string `json:"name"`
 	Completed int64  `json:"completed"`
 	Failed    int64  `json:"failed"`
-	Name      string `json:"name"`
+
+	// Cancelled Steps that the workflow cancelled.
+	Cancelled int64 `json:"cancelled"`
 
 	// Retried Attempts that were followed by another one.
 	Retried int64 `json:"retried"`
 
 	// TookMs In milliseconds; missing if nothing was measured.
-	TookMs   *Percentiles `json:"tookMs,omitempty"`
-	Workflow string       `json:"workflow"`
+	TookMs *Percentiles `json:"tookMs,omitempty"`
 }
 
 // StepStatus A step that waits for its next attempt is `pending` too.
@@ -2175,65 +2190,66 @@ type StepStatus string
 
 // StoreValue defines model for StoreValue.
 type StoreValue struct {
-	// Seq The position of the event that wrote the value.
-	Seq int64 `json:"seq"`
-
 	// Value The value: any JSON but null.
 	Value json.RawMessage `json:"value"`
+
+	// Seq The position of the event that wrote the value.
+	Seq int64 `json:"seq"`
 }
 
 // StrandedRun defines model for StrandedRun.
 type StrandedRun struct {
-	Project string `json:"project"`
+	RunID    string `json:"runId"`
+	Project  string `json:"project"`
+	Workflow string `json:"workflow"`
 
 	// Reason What is missing that would make the run proceed.
 	Reason string `json:"reason"`
-	RunID  string `json:"runId"`
 
 	// Since RFC 3339 in UTC, to the millisecond.
 	Since Time `json:"since"`
 
 	// Wakes How often it was woken since its last event.
-	Wakes    int64  `json:"wakes"`
-	Workflow string `json:"workflow"`
+	Wakes int64 `json:"wakes"`
 }
 
 // Stream defines model for Stream.
 type Stream struct {
+	Name string `json:"name"`
+
 	// Chunks The number of chunks.
 	Chunks int64 `json:"chunks"`
 
+	// CreatedAt RFC 3339 in UTC, to the millisecond.
+	CreatedAt Time `json:"createdAt"`
+
 	// ClosedAt RFC 3339 in UTC, to the millisecond.
 	ClosedAt Time `json:"closedAt,omitempty,omitzero"`
-
-	// CreatedAt RFC 3339 in UTC, to the millisecond.
-	CreatedAt Time   `json:"createdAt"`
-	Name      string `json:"name"`
 }
 
 // Tick defines model for Tick.
 type Tick struct {
+	// Kind Where the tick comes from.
+	Kind string `json:"kind"`
+
 	// At RFC 3339 in UTC, to the millisecond.
 	At Time `json:"at"`
 
 	// Count For how many missed ticks in a row it stands, from `at` to `lastAt`. Counting ends at 10,000.
 	Count int64 `json:"count"`
 
-	// DecidedAt RFC 3339 in UTC, to the millisecond.
-	DecidedAt Time `json:"decidedAt"`
+	// LastAt RFC 3339 in UTC, to the millisecond.
+	LastAt Time `json:"lastAt,omitempty,omitzero"`
 
 	// Decision What was decided. All but `waiting` are final.
 	Decision string `json:"decision"`
 
-	// Kind Where the tick comes from.
-	Kind string `json:"kind"`
-
-	// LastAt RFC 3339 in UTC, to the millisecond.
-	LastAt Time   `json:"lastAt,omitempty,omitzero"`
+	// RunID The run that it started, waits for, or was skipped because of.
+	RunID  string `json:"runId,omitempty,omitzero"`
 	Reason string `json:"reason,omitempty,omitzero"`
 
-	// RunID The run that it started, waits for, or was skipped because of.
-	RunID string `json:"runId,omitempty,omitzero"`
+	// DecidedAt RFC 3339 in UTC, to the millisecond.
+	DecidedAt Time `json:"decidedAt"`
 }
 
 // Time RFC 3339 in UTC, to the millisecond.
@@ -2241,12 +2257,24 @@ type Time = view.Time
 
 // TimelineName defines model for TimelineName.
 type TimelineName struct {
-	Completed int64 `json:"completed"`
-	Count     int64 `json:"count"`
+	Name      string `json:"name"`
+	Count     int64  `json:"count"`
+	Pending   int64  `json:"pending"`
+	Running   int64  `json:"running"`
+	Completed int64  `json:"completed"`
+	Failed    int64  `json:"failed"`
 
-	// Density How many of the steps were open in each of 60 equal parts of the time from `firstAt` to `lastAt`.
-	Density []int `json:"density"`
-	Failed  int64 `json:"failed"`
+	// Retried How many had several attempts.
+	Retried int64 `json:"retried"`
+
+	// P50Ms The median of the times from the first attempt to the result, in milliseconds.
+	P50Ms *int64 `json:"p50Ms,omitempty"`
+
+	// MaxMs The longest of them.
+	MaxMs *int64 `json:"maxMs,omitempty"`
+
+	// Slowest The ID of the step that took longest.
+	Slowest string `json:"slowest,omitempty,omitzero"`
 
 	// FirstAt RFC 3339 in UTC, to the millisecond.
 	FirstAt Time `json:"firstAt"`
@@ -2254,93 +2282,83 @@ type TimelineName struct {
 	// LastAt RFC 3339 in UTC, to the millisecond.
 	LastAt Time `json:"lastAt"`
 
-	// MaxMs The longest of them.
-	MaxMs *int64 `json:"maxMs,omitempty"`
-	Name  string `json:"name"`
-
-	// P50Ms The median of the times from the first attempt to the result, in milliseconds.
-	P50Ms   *int64 `json:"p50Ms,omitempty"`
-	Pending int64  `json:"pending"`
-
-	// Retried How many had several attempts.
-	Retried int64 `json:"retried"`
-	Running int64 `json:"running"`
-
-	// Slowest The ID of the step that took longest.
-	Slowest string `json:"slowest,omitempty,omitzero"`
+	// Density How many of the steps were open in each of 60 equal parts of the time from `firstAt` to `lastAt`.
+	Density []int `json:"density"`
 }
 
 // TimelineNames defines model for TimelineNames.
 type TimelineNames struct {
-	// Cursor The cursor of the next page; missing on the last page.
-	Cursor Cursor         `json:"cursor,omitempty,omitzero"`
-	Data   []TimelineName `json:"data"`
+	Data []TimelineName `json:"data"`
+
+	// Steps How many steps are summed up.
+	Steps int64 `json:"steps"`
 
 	// Names How many names they have; more than entries if there are more than 200.
 	Names int64 `json:"names"`
 
-	// Steps How many steps are summed up.
-	Steps int64 `json:"steps"`
+	// Cursor The cursor of the next page; missing on the last page.
+	Cursor Cursor `json:"cursor,omitempty,omitzero"`
 }
 
 // TimelinePart defines model for TimelinePart.
 type TimelinePart struct {
-	Attempts []Attempt `json:"attempts,omitempty,omitzero"`
-
-	// ChildID The child run that the step stands for.
-	ChildID string `json:"childId,omitempty,omitzero"`
-
-	// CreatedAt RFC 3339 in UTC, to the millisecond.
-	CreatedAt Time `json:"createdAt"`
-
-	// Cut Earlier attempts or payloads are left out.
-	Cut bool `json:"cut,omitempty,omitzero"`
-
-	// EndedAt RFC 3339 in UTC, to the millisecond.
-	EndedAt Time   `json:"endedAt,omitempty,omitzero"`
-	ID      string `json:"id"`
-	Kind    string `json:"kind"`
+	Kind string `json:"kind"`
+	ID   string `json:"id"`
 
 	// Name The name of the step.
 	Name string `json:"name,omitempty,omitzero"`
 
-	// Received What the hook received.
-	Received []ReceivedPayload `json:"received,omitempty,omitzero"`
+	// ChildID The child run that the step stands for.
+	ChildID string `json:"childId,omitempty,omitzero"`
 
-	// ResumeAt RFC 3339 in UTC, to the millisecond.
-	ResumeAt Time `json:"resumeAt,omitempty,omitzero"`
+	// Status That of the step, hook or wait; `abandoned` if its run ended first.
+	Status string `json:"status"`
 
 	// Seq The position of the event that created it.
 	Seq int64 `json:"seq"`
 
-	// Status That of the step, hook or wait; `abandoned` if its run ended first.
-	Status string `json:"status"`
+	// CreatedAt RFC 3339 in UTC, to the millisecond.
+	CreatedAt Time `json:"createdAt"`
+
+	// EndedAt RFC 3339 in UTC, to the millisecond.
+	EndedAt Time `json:"endedAt,omitempty,omitzero"`
+
+	// ResumeAt RFC 3339 in UTC, to the millisecond.
+	ResumeAt Time      `json:"resumeAt,omitempty,omitzero"`
+	Attempts []Attempt `json:"attempts,omitempty,omitzero"`
+
+	// Received What the hook received.
+	Received []ReceivedPayload `json:"received,omitempty,omitzero"`
+
+	// Cut Earlier attempts or payloads are left out.
+	Cut bool `json:"cut,omitempty,omitzero"`
 }
 
 // Trigger defines model for Trigger.
 type Trigger struct {
-	// CreatedAt RFC 3339 in UTC, to the millisecond.
-	CreatedAt Time `json:"createdAt"`
-
-	// Last The last five events. Only a single trigger has them.
-	Last []TriggerEvent `json:"last,omitempty,omitzero"`
-	Name string         `json:"name"`
+	Name string `json:"name"`
 
 	// On What the trigger waits for. Exactly one of these.
 	On TriggerOn `json:"on"`
 
+	// Start What the trigger starts. The texts of `input`, and `key`, `idempotencyKey`, `attributes` and the keys of limits,
+	// `debounce` and `batch` may have values of the event: `${data.customer}`. See [triggers](triggers.md#values-of-the-event).
+	Start TriggerStart `json:"start"`
+
 	// Path The path of the webhook on the server, which never changes.
 	Path string `json:"path,omitempty,omitzero"`
-
-	// PauseNote Why it is paused.
-	PauseNote string `json:"pauseNote,omitempty,omitzero"`
 
 	// PausedAt RFC 3339 in UTC, to the millisecond.
 	PausedAt Time `json:"pausedAt,omitempty,omitzero"`
 
-	// Start What the trigger starts. The texts of `input`, and `key`, `idempotencyKey`, `attributes` and the keys of limits,
-	// `debounce` and `batch` may have values of the event: `${data.customer}`. See [triggers](triggers.md#values-of-the-event).
-	Start TriggerStart `json:"start"`
+	// PauseNote Why it is paused.
+	PauseNote string `json:"pauseNote,omitempty,omitzero"`
+
+	// Last The last five events. Only a single trigger has them.
+	Last []TriggerEvent `json:"last,omitempty,omitzero"`
+
+	// CreatedAt RFC 3339 in UTC, to the millisecond.
+	CreatedAt Time `json:"createdAt"`
 
 	// UpdatedAt RFC 3339 in UTC, to the millisecond.
 	UpdatedAt Time `json:"updatedAt"`
@@ -2348,25 +2366,25 @@ type Trigger struct {
 
 // TriggerEvent defines model for TriggerEvent.
 type TriggerEvent struct {
-	// DecidedAt RFC 3339 in UTC, to the millisecond.
-	DecidedAt Time `json:"decidedAt"`
+	// Event The ID of the signal, of the request, or of the run that ended.
+	Event string `json:"event"`
 
 	// Decision What became of it. `started`, `joined` and `collected` are final.
 	Decision string `json:"decision"`
 
-	// Event The ID of the signal, of the request, or of the run that ended.
-	Event  string `json:"event"`
+	// RunID The run that it started or joined, for which it was collected, or that has the key.
+	RunID  string `json:"runId,omitempty,omitzero"`
 	Reason string `json:"reason,omitempty,omitzero"`
 
-	// RunID The run that it started or joined, for which it was collected, or that has the key.
-	RunID string `json:"runId,omitempty,omitzero"`
+	// DecidedAt RFC 3339 in UTC, to the millisecond.
+	DecidedAt Time `json:"decidedAt"`
 }
 
 // TriggerOn What the trigger waits for. Exactly one of these.
 type TriggerOn struct {
-	RunEnded *OnRunEnded `json:"runEnded,omitempty"`
 	Signal   *OnSignal   `json:"signal,omitempty"`
 	Webhook  *OnWebhook  `json:"webhook,omitempty"`
+	RunEnded *OnRunEnded `json:"runEnded,omitempty"`
 }
 
 // TriggerSpec defines model for TriggerSpec.
@@ -2382,45 +2400,46 @@ type TriggerSpec struct {
 // TriggerStart What the trigger starts. The texts of `input`, and `key`, `idempotencyKey`, `attributes` and the keys of limits,
 // `debounce` and `batch` may have values of the event: `${data.customer}`. See [triggers](triggers.md#values-of-the-event).
 type TriggerStart struct {
+	Workflow string `json:"workflow"`
+
+	// Deployment The deployment. The default is `latest`, the newest one of the workflow at each event.
+	Deployment string `json:"deployment,omitempty,omitzero"`
+
+	// Input The input of the runs: any JSON, up to 1 MiB. The default is the event: the data of a signal, the request to a webhook, the end of a run.
+	Input json.RawMessage `json:"input,omitempty,omitzero"`
+
 	// Attributes Attributes of the runs, besides `$trigger`, `$triggerEvent` and `$triggerDepth`.
 	Attributes map[string]string `json:"attributes,omitempty,omitzero"`
 
-	// Batch Starts one run with the list of the inputs of several starts, in the order of their arrival. The first
-	// start says the rest about the run. It cannot be combined with what `debounce` cannot.
-	Batch *Batch `json:"batch,omitempty"`
+	// Key The key of the runs. One live run of the workflow has it.
+	Key string `json:"key,omitempty,omitzero"`
+
+	// OnConflict If a live run has the key: `reject` the event, or let it `join` the run, which changes nothing.
+	OnConflict string `json:"onConflict,omitempty,omitzero"`
+
+	// IdempotencyKey Events with the same one start one run, as long as that is retained. The default is the event itself.
+	IdempotencyKey string `json:"idempotencyKey,omitempty,omitzero"`
+
+	// Delay How long after the event a run starts, like `30s`.
+	Delay string `json:"delay,omitempty,omitzero"`
+
+	// Timeout How long a run may take from its start. By default it may take forever.
+	Timeout string `json:"timeout,omitempty,omitzero"`
+
+	// Limits The limits that the runs need a slot of. A policy of the workflow may add others.
+	Limits []LimitUse `json:"limits,omitempty,omitzero"`
+
+	// Priority By how much the runs go before others that wait for their limits; from `-1h` to `1h`.
+	Priority string `json:"priority,omitempty,omitzero"`
 
 	// Debounce Starts the run when no further start with this key has come for a while. It cannot be combined with
 	// `batch`, `onConflict`, `delay`, `startAt`, `parent`, `inbox` and `send`. The run waits until its `key` is
 	// free.
 	Debounce *Debounce `json:"debounce,omitempty"`
 
-	// Delay How long after the event a run starts, like `30s`.
-	Delay string `json:"delay,omitempty,omitzero"`
-
-	// Deployment The deployment. The default is `latest`, the newest one of the workflow at each event.
-	Deployment string `json:"deployment,omitempty,omitzero"`
-
-	// IdempotencyKey Events with the same one start one run, as long as that is retained. The default is the event itself.
-	IdempotencyKey string `json:"idempotencyKey,omitempty,omitzero"`
-
-	// Input The input of the runs: any JSON, up to 1 MiB. The default is the event: the data of a signal, the request to a webhook, the end of a run.
-	Input json.RawMessage `json:"input,omitempty,omitzero"`
-
-	// Key The key of the runs. One live run of the workflow has it.
-	Key string `json:"key,omitempty,omitzero"`
-
-	// Limits The limits that the runs need a slot of. A policy of the workflow may add others.
-	Limits []LimitUse `json:"limits,omitempty,omitzero"`
-
-	// OnConflict If a live run has the key: `reject` the event, or let it `join` the run, which changes nothing.
-	OnConflict string `json:"onConflict,omitempty,omitzero"`
-
-	// Priority By how much the runs go before others that wait for their limits; from `-1h` to `1h`.
-	Priority string `json:"priority,omitempty,omitzero"`
-
-	// Timeout How long a run may take from its start. By default it may take forever.
-	Timeout  string `json:"timeout,omitempty,omitzero"`
-	Workflow string `json:"workflow"`
+	// Batch Starts one run with the list of the inputs of several starts, in the order of their arrival. The first
+	// start says the rest about the run. It cannot be combined with what `debounce` cannot.
+	Batch *Batch `json:"batch,omitempty"`
 }
 
 // Verdict The state of a run in one word: `scheduled` for a later start; `working`; `retrying` after a failure; `waiting` for
@@ -2430,24 +2449,24 @@ type Verdict string
 
 // Wait defines model for Wait.
 type Wait struct {
-	// CompletedAt RFC 3339 in UTC, to the millisecond.
-	CompletedAt Time `json:"completedAt,omitempty,omitzero"`
-
-	// CreatedAt RFC 3339 in UTC, to the millisecond.
-	CreatedAt Time `json:"createdAt"`
-
 	// ID Unique within the run.
-	ID string `json:"id"`
+	ID    string `json:"id"`
+	RunID string `json:"runId"`
 
-	// ResumeAt RFC 3339 in UTC, to the millisecond.
-	ResumeAt Time   `json:"resumeAt,omitempty,omitzero"`
-	RunID    string `json:"runId"`
+	// Workflow The workflow of its run. Only in the list of all waits.
+	Workflow string `json:"workflow,omitempty,omitzero"`
 
 	// Status `cancelled` if its run no longer needed it, `abandoned` if the run ended first.
 	Status string `json:"status"`
 
-	// Workflow The workflow of its run. Only in the list of all waits.
-	Workflow string `json:"workflow,omitempty,omitzero"`
+	// ResumeAt RFC 3339 in UTC, to the millisecond.
+	ResumeAt Time `json:"resumeAt,omitempty,omitzero"`
+
+	// CreatedAt RFC 3339 in UTC, to the millisecond.
+	CreatedAt Time `json:"createdAt"`
+
+	// CompletedAt RFC 3339 in UTC, to the millisecond.
+	CompletedAt Time `json:"completedAt,omitempty,omitzero"`
 }
 
 // Work defines model for Work.
@@ -2455,16 +2474,17 @@ type Work string
 
 // WorkflowSummary defines model for WorkflowSummary.
 type WorkflowSummary struct {
+	Name string `json:"name"`
+
 	// Deployment The deployment of the newest run.
 	Deployment string `json:"deployment"`
 
 	// LastRunAt RFC 3339 in UTC, to the millisecond.
 	LastRunAt Time `json:"lastRunAt"`
 
-	// MoreOpen Whether there are more of them.
-	MoreOpen bool   `json:"moreOpen,omitempty,omitzero"`
-	Name     string `json:"name"`
-
 	// Open The runs that have not ended, up to 1,000.
 	Open int64 `json:"open"`
+
+	// MoreOpen Whether there are more of them.
+	MoreOpen bool `json:"moreOpen,omitempty,omitzero"`
 }
