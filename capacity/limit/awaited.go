@@ -24,8 +24,8 @@ const awaitingProjects = `
 	)
 	SELECT project FROM awaiting`
 
-// AwaitedPage reads at most n of the slots that something in the project waits for, in their order, after the given one.
-// Of a limit with a total it reads one key, because a pass for one considers all.
+// AwaitedPage reads at most n of the slots that something in the project waits for, in order, after the given one. Of a
+// limit with a total it reads one key, because a pass for one considers all.
 func AwaitedPage(
 	ctx context.Context, pool *pgxpool.Pool, project entities.Project, after Bucket, n int,
 ) ([]Bucket, error) {

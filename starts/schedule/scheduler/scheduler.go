@@ -157,8 +157,8 @@ func byRequest(ctx context.Context, sched schedule.Schedule, kind admin.ActionKi
 	}
 }
 
-// write writes a decision about a schedule in one transaction, if the schedule is still as it was read. If its run cannot
-// be started, its tick is refused.
+// write writes a decision about a schedule in one transaction, if the schedule is still as it was read. If its run
+// cannot be started, its tick is refused.
 func (s *Scheduler) write(ctx context.Context, sched schedule.Schedule, d decision, by writer) error {
 	if d.start >= 0 {
 		err := s.startRun(ctx, sched, &d, by)
