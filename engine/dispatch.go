@@ -26,22 +26,24 @@ import (
 // cursor says that this is done; see package triggers.
 //
 // Two kinds of work match signals with waiting hooks. Dispatch, enqueued with a signal, goes through the hooks. Replay,
-// enqueued with a hook that looks back, goes through earlier signals. Both are enqueued in the transaction of the
+// enqueued with a hook, goes through earlier signals: those for which it looks back, and those of the last minute that
+// its run has missed, because none of its hooks was open. Both are enqueued in the transaction of the
 // signal or hook itself, so they start after that commit and see everything committed before.
 //
 // No signal is lost: of a signal and a hook, the one that commits second has work that sees the other. No signal is
 // received twice: if both see each other, or work is repeated after a crash, they append a resumption with the same ID,
-// which the log records only once under the run's lock.
+// which the log records only once under the run's lock. A run that listens again does not receive it again: both leave
+// out hooks that were created after the run had received the signal.
 //
 // After each page the work stores a cursor in its message. Everything before the cursor is done. A row that appears
 // before it later was committed after the work started, and the other kind of work sees it.
 
 const (
 	// hooksPage is the number of hooks after which dispatch stores its cursor, and pageTime the time it spends on their
-	// conditions before it does.
+	// conditions before it does. Replay stores its cursor after that time.
 	hooksPage = 200
 	pageTime  = time.Second
-	// signalsPage is the number of signals after which replay does. It is small, since a signal may have [MaxSignal]
+	// signalsPage is the number of signals that replay reads at once. It is small, since a signal may have [MaxSignal]
 	// bytes.
 	signalsPage = 16
 	// resumers is the number of hooks that a signal resumes concurrently.
@@ -80,7 +82,7 @@ func (h signalDispatch) dispatch(ctx context.Context, d queue.Delivery) error {
 	}
 	var failed error
 	for next := cursor; ; {
-		hooks, err := store.WaitingFor(ctx, pg.NewPool(h.pool), d.Project, s.Name, next.RunID, next.ID, h.page)
+		hooks, err := store.WaitingFor(ctx, pg.NewPool(h.pool), s, next.RunID, next.ID, h.page)
 		if err != nil {
 			return err
 		}
@@ -270,14 +272,13 @@ func (h signalDispatch) replay(ctx context.Context, d queue.Delivery) error {
 	if err != nil {
 		return err
 	}
-	cursor := store.SignalPlace{
-		CreatedAt: hook.CreatedAt.Add(-time.Duration(created.Data.LookBackMS) * time.Millisecond),
-	}
+	lookBack := time.Duration(created.Data.LookBackMS) * time.Millisecond
+	cursor := store.SignalPlace{CreatedAt: hook.CreatedAt.Add(-max(lookBack, store.Remembered))}
 	if err := loadCursor(d, &cursor); err != nil {
 		return err
 	}
-	for {
-		signals, err := store.EarlierSignals(ctx, pg.NewPool(h.pool), hook.Hook, cursor, signalsPage)
+	for saved := h.log.Now(); ; {
+		signals, err := store.EarlierSignals(ctx, pg.NewPool(h.pool), hook.Hook, lookBack, cursor, signalsPage)
 		if err != nil {
 			return err
 		}
@@ -294,9 +295,13 @@ func (h signalDispatch) replay(ctx context.Context, d queue.Delivery) error {
 		if len(signals) < signalsPage {
 			return d.End(ctx)
 		}
+		if h.log.Now().Before(saved.Add(pageTime)) {
+			continue
+		}
 		if err := h.saveCursor(ctx, d, cursor); err != nil {
 			return err
 		}
+		saved = h.log.Now()
 	}
 }
 

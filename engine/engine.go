@@ -37,6 +37,8 @@ type Engine struct {
 	kept     keptRuns
 	flows    *registry.Registry
 	secrets  *admin.Secrets
+	// remembering limits which signals are stored for runs that will listen.
+	remembering *remembering
 	// flowStates has what flows know of their runs.
 	flowStates *flowStates
 	// lateAnswers is [lateAnswers], or another time in tests.
@@ -53,7 +55,7 @@ func New(q *queue.Queue, log *eventlog.Log) *Engine {
 		pool: q.Pool(), queue: q, log: log, conditions: conditions, triggers: triggers.New(q, log, conditions),
 		callKey: newCallKey(pg.NewPool(q.Pool()), now), kept: newKeptRuns(), flows: registry.New(q.Pool(), now),
 		secrets:    admin.NewSecrets(q.Pool(), now),
-		flowStates: newFlowStates(), lateAnswers: lateAnswers,
+		flowStates: newFlowStates(), remembering: &remembering{}, lateAnswers: lateAnswers,
 	}
 	e.follows = e.ride
 	log.NoteBuilds(e.flows.Build)

@@ -27,9 +27,9 @@ const (
 )
 
 // PostSignal stores a signal. The signal resumes every hook of its project that waits for its name and whose condition
-// holds, and is kept for the given time for hooks that are created later and look back. PostSignal uses the project,
-// name, key and data of s. It returns the stored signal and whether it is new: if a signal with the same key was posted
-// before, at least within the last day, it returns that signal.
+// holds. It is remembered for runs that have started before, and kept for the given time for all hooks that look back.
+// PostSignal uses the project, name, key and data of s. It returns the stored signal and whether it is new: if a signal
+// with the same key was posted before, at least within the last day, it returns that signal.
 //
 // It fails with [entities.ErrInvalid], and with [entities.ErrKeyReused] if the key was used with different data.
 func (e *Engine) PostSignal(ctx context.Context, s store.Signal, keep time.Duration) (store.Signal, bool, error) {
@@ -37,13 +37,15 @@ func (e *Engine) PostSignal(ctx context.Context, s store.Signal, keep time.Durat
 		return store.Signal{}, false, err
 	}
 	s.ID = store.NewSignalID()
-	keepKey := time.Duration(0)
+	known := time.Duration(0)
 	if s.Key != "" {
-		keepKey = keyRetention
+		known = keyRetention
+	} else if e.remembering.fits(s.Project, len(s.Data), e.log.Now()) {
+		known = store.Remembered
 	}
 	var stored store.Signal
 	err := pg.InTxThen(ctx, e.pool, func(tx pgx.Tx) (afterCommit func(error), err error) {
-		if stored, err = store.InsertSignal(ctx, tx, s, keep, keepKey); err != nil {
+		if stored, err = store.InsertSignal(ctx, tx, s, keep, known); err != nil {
 			return nil, err
 		}
 		if stored.ID != s.ID {

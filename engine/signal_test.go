@@ -139,10 +139,13 @@ func (d *server) replaySignals(t testing.TB, hook string) {
 	}
 }
 
-// countSignalWork returns the number of messages with work for signals.
-func (d *server) countSignalWork(t testing.TB) int {
+// countSignalWork returns the number of messages with work for signals or, of idle servers, their dispatch alone.
+func (d *server) countSignalWork(t testing.TB, works ...message.Work) int {
 	t.Helper()
-	return d.count(t, `SELECT count(*) FROM messages WHERE work IN ('signal', 'lookback')`)
+	if works == nil {
+		works = []message.Work{message.WorkSignal, message.WorkLookBack}
+	}
+	return d.count(t, `SELECT count(*) FROM messages WHERE work = ANY ($1)`, works)
 }
 
 // TestSignalEndsARun whose hook was created by a command and has a condition. One of the signals came before its hook.
@@ -180,8 +183,8 @@ func TestSignalEndsARun(t *testing.T) {
 	wantEnd(b, fmt.Sprintf(`{"signal":"paid","id":%q,"data":{ "order":"b","x":"<é>\u0000" }}`, late.ID))
 	eventually(t, "no work is left", func() bool { return d.countSignalWork(t) == 0 })
 	list, next, err := New(d.Queue, d.log).Signals(t.Context(), project, "", pg.Page{Limit: 10})
-	if err != nil || next != "" || len(list) != 1 || list[0].ID != early.ID {
-		t.Errorf("kept: got %v, %q, %v; want the first one alone", list, next, err)
+	if err != nil || next != "" || len(list) != 3 || list[0].ID != early.ID {
+		t.Errorf("got %v, %q, %v; want the one that is kept and two that are remembered", list, next, err)
 	}
 }
 
@@ -234,8 +237,8 @@ func TestSignalsResumeMatchingHooks(t *testing.T) {
 	})
 	d.wantReceived(t, project, ended, map[string][]string{})
 	d.wantReceived(t, project, closed, map[string][]string{})
-	if n := d.count(t, `SELECT count(*) FROM signals`); n != 0 || d.countSignalWork(t) != 0 {
-		t.Errorf("%d signals and %d work messages are left", n, d.countSignalWork(t))
+	if n := d.countSignalWork(t, message.WorkSignal); n != 0 {
+		t.Errorf("%d work messages are left", n)
 	}
 }
 
@@ -271,8 +274,9 @@ func TestHookReceivesEarlierSignals(t *testing.T) {
 		hook{id: "back", signal: "paid", lookBack: 10 * time.Minute},
 		hook{id: "picky", signal: "paid", lookBack: 10 * time.Minute, condition: `data == "second"`},
 		hook{id: "ahead", signal: "paid"})
-	d.replaySignals(t, "back")
-	d.replaySignals(t, "picky")
+	for _, hook := range []string{"back", "picky", "ahead"} {
+		d.replaySignals(t, hook)
+	}
 	d.wantReceived(t, project, id, map[string][]string{"back": want, "picky": want[1:2]})
 	if d.countSignalWork(t) != 0 {
 		t.Errorf("%d work messages are left", d.countSignalWork(t))
@@ -325,8 +329,8 @@ func TestSignalKeyOutlivesItsDispatch(t *testing.T) {
 	id := d.startWithHooks(t, project, hook{id: "h", signal: "paid"})
 	d.dispatchSignal(t, first)
 	again, fresh, err := New(d.Queue, d.log).PostSignal(t.Context(), newSignal(`1`, withKey("key")), 0)
-	if err != nil || fresh || again.ID != first.ID || d.countSignalWork(t) != 0 {
-		t.Errorf("repeated: got %v, %v, %v and %d pieces of work; want the first", again.ID, fresh, err, d.countSignalWork(t))
+	if n := d.countSignalWork(t, message.WorkSignal); err != nil || fresh || again.ID != first.ID || n != 0 {
+		t.Errorf("repeated: got %v, %v, %v and %d pieces of work; want the first", again.ID, fresh, err, n)
 	}
 	if wait := time.Until(first.ExpiresAt); wait < 23*time.Hour || wait > 25*time.Hour {
 		t.Errorf("expires in %s", wait)
@@ -364,14 +368,18 @@ func TestSignalsAreDeletedWhenTheyExpire(t *testing.T) {
 	kept := d.postSignal(t, 2*time.Hour, newSignal(`"kept"`))
 	over := d.postSignal(t, time.Minute, newSignal(`"over"`))
 	late := d.postSignal(t, time.Minute, newSignal(`"just over"`))
-	for _, s := range []store.Signal{kept, over, late} {
+	forgotten, remembered := d.postSignal(t, 0, newSignal(`"forgotten"`)), d.postSignal(t, 0, newSignal(`"remembered"`))
+	for _, s := range []store.Signal{kept, over, late, forgotten, remembered} {
 		d.dispatchSignal(t, s)
 	}
 	ahead := d.postSignal(t, 0, newSignal(`"not dispatched yet"`))
 	d.exec(t, `UPDATE signals SET created_at = now() - interval '1 d', keep_until = now() - interval '61 min',
 		expires_at = now() - interval '61 min' WHERE id = ANY($1)`, []store.SignalID{over.ID, ahead.ID})
 	d.exec(t, `UPDATE signals SET expires_at = now() - interval '59 min',
-		created_at = now() - interval '1 d', keep_until = now() - interval '1 d' WHERE id = $1`, late.ID)
+		created_at = now() - interval '1 d', keep_until = now() - interval '1 h' WHERE id = $1`, late.ID)
+	d.exec(t, `UPDATE signals SET created_at = now() - interval '1 h', keep_until = now() - interval '1 h',
+		expires_at = now() - CASE id WHEN $1 THEN interval '6 min' ELSE interval '4 min' END WHERE id IN ($1, $2)`,
+		forgotten.ID, remembered.ID)
 	if err := store.DeleteSpentSignals(t.Context(), d.pool); err != nil {
 		t.Fatal(err)
 	}
@@ -380,7 +388,7 @@ func TestSignalsAreDeletedWhenTheyExpire(t *testing.T) {
 	for _, s := range list {
 		got = append(got, s.ID)
 	}
-	if diff := cmp.Diff([]store.SignalID{kept.ID, late.ID, ahead.ID}, got); diff != "" || err != nil {
+	if diff := cmp.Diff([]store.SignalID{kept.ID, late.ID, remembered.ID, ahead.ID}, got); diff != "" || err != nil {
 		t.Errorf("left: %v (-want +got):\n%s", err, diff)
 	}
 	d.dispatchSignal(t, ahead)

@@ -182,7 +182,8 @@ func (f *facts) loadFromLog(b *pgx.Batch, project entities.Project, r Request) {
 		if r.Data.ResumeID != "" {
 			earlier := &receipt{}
 			f.received[r.Data.ResumeID] = earlier
-			read.LoadEvent(b, &earlier.event, `run_id = $1 AND type = 'hook_received' AND data ->> 'resumeId' = $2`,
+			read.LoadEvent(b, &earlier.event, `
+				run_id = $1 AND type = 'hook_received' AND (data ->> 'resumeId') COLLATE "C" = $2`,
 				r.RunID, r.Data.ResumeID)
 		}
 	default: // the run's rows are enough

@@ -36,7 +36,7 @@ func nextWork(run *entities.Run, e entities.Event) []message.Message {
 	case entities.EventWaitCreated:
 		return []message.Message{invocation(run, max(0, e.Data.ResumeAt.Sub(e.CreatedAt)))}
 	case entities.EventHookCreated:
-		if e.Data.LookBackMS > 0 {
+		if e.Data.Signal != "" {
 			return []message.Message{work(run, message.WorkLookBack, e.CorrelationID)}
 		}
 		return nil

@@ -277,8 +277,8 @@ type sending struct {
 // once. By default an ID is made for each call, so that a lost answer does no harm.
 func MessageID(id string) SendOption { return sendOption(func(s *sending) { s.id = id }) }
 
-// KeepFor makes a signal also reach hooks that are opened up to d later, at most 30 days. By default it reaches only
-// those that are open.
+// KeepFor makes a signal also reach hooks that look back and are opened up to d later, at most 30 days. By default it
+// reaches runs that had started before it, if they wait for it or begin to within a minute.
 func KeepFor(d time.Duration) SignalSendOption {
 	return signalSendOption(func(s *sending) { s.keepFor = d })
 }
@@ -319,7 +319,7 @@ func (k *ApprovalKind) Answer(ctx context.Context, c *Client, token string, a An
 	return c.resume(ctx, token, a, options)
 }
 
-// Send sends a signal to all runs that wait for it. It returns before they receive it.
+// Send sends a signal to all runs that wait for it, or begin to in the next minute. It returns before they receive it.
 func (k *SignalKind[T]) Send(ctx context.Context, c *Client, data T, options ...SignalSendOption) error {
 	s, err := newSending(data, options)
 	if err != nil {

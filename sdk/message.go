@@ -61,7 +61,8 @@ func Where(format string, args ...any) SignalOption {
 }
 
 // LookBack also receives signals that were sent up to d before the workflow began to wait, if their sender has kept
-// them.
+// them: see [KeepFor]. Without it, those of the last minute that were sent after the run's start, and that it has not
+// received.
 func LookBack(d time.Duration) SignalOption { return func(s *signalSpec) { s.LookBack = d.String() } }
 
 // Subscribe opens a hook that receives signals until it is closed.

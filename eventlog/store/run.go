@@ -109,8 +109,9 @@ func RunJoined(
 			SELECT * FROM runs WHERE project = $1 AND unique_key = $2 AND unique_key <> ''
 			ORDER BY created_at DESC, id DESC LIMIT 10) AS r
 		WHERE workflow_name = $3 AND (
-			SELECT true FROM events e WHERE e.run_id = r.id AND e.type = 'hook_received' AND e.data ->> 'resumeId' = $4
-				AND e.data ->> 'resumeId' IS NOT NULL AND e.data ->> 'idempotencyKey' = $5)
+			SELECT true FROM events e WHERE e.run_id = r.id AND e.type = 'hook_received'
+				AND (e.data ->> 'resumeId') COLLATE "C" = $4 AND e.data ->> 'resumeId' IS NOT NULL
+				AND e.data ->> 'idempotencyKey' = $5)
 		LIMIT 1`, project, key, workflow, resumeID, idempotencyKey)
 	run, err := pg.CollectOne[entities.Run](rows, err, entities.ErrRunNotFound)
 	return run, pg.Wrap(err, "read joined run")

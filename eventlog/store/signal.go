@@ -10,6 +10,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
@@ -46,6 +47,18 @@ type Signal struct {
 	Depth  int
 }
 
+// Remembered is how long a signal is stored for runs that had started before it and begin to wait for it later. It is
+// longer than it takes until another server goes on with a run whose server died before the run could listen.
+const Remembered = time.Minute
+
+// RememberedUntil is the time until which runs that had started before the signal find it.
+func (s Signal) RememberedUntil() time.Time {
+	if until := s.CreatedAt.Add(Remembered); until.Before(s.ExpiresAt) {
+		return until
+	}
+	return s.ExpiresAt
+}
+
 const signalColumns = `project, id, name, key, data, created_at, keep_until, expires_at, root_id, depth`
 
 // InsertSignal stores a signal, which hooks that look back find for the duration kept and whose key is remembered for
@@ -53,8 +66,9 @@ const signalColumns = `project, id, name, key, data, created_at, keep_until, exp
 // earlier one, so that it is not deleted before the transaction ends.
 func InsertSignal(ctx context.Context, q pg.Querier, s Signal, kept, known time.Duration) (Signal, error) {
 	rows, err := q.Query(ctx, `
-		INSERT INTO signals AS s (project, id, name, key, data, keep_until, expires_at, root_id, depth)
-		VALUES ($1, $2, $3, $4, $5, now() + $6, now() + greatest($6::interval, $7::interval), $8, $9)
+		INSERT INTO signals AS s (project, id, name, key, data, keep_until, expires_at, root_id, depth, xid)
+		VALUES ($1, $2, $3, $4, $5, now() + $6, now() + greatest($6::interval, $7::interval), $8, $9,
+			`+pg.FeedPlace(`pg_current_xact_id()`)+`)
 		ON CONFLICT (project, name, key) WHERE key <> '' DO UPDATE SET key = s.key
 		RETURNING `+signalColumns, s.Project, s.ID, s.Name, s.Key, s.Data, kept, known, s.RootID, s.Depth)
 	// DO NOTHING would return no row for an earlier signal; this update changes nothing, and returns and locks the row.
@@ -104,15 +118,32 @@ func ListSignals(
 	return signals, next, pg.Wrap(err, "list signals")
 }
 
-// EarlierSignals reads at most limit signals for a hook that looks back: those of the hook's project and name that were
-// kept at least until the hook was created, in order of creation, after the given place.
+// received is the condition that a hook_received in the log of run $run, before position $seq, has signal $id. It is
+// looked up in the index of resume IDs.
+func received(run, seq, id string) string {
+	const resumeID = `(e.data ->> 'resumeId') COLLATE "C"`
+	return `EXISTS (
+		SELECT FROM events e
+		WHERE e.run_id = ` + run + ` AND e.type = 'hook_received' AND e.data ->> 'resumeId' IS NOT NULL
+			AND ` + resumeID + ` > ` + id + ` || ':' AND ` + resumeID + ` < ` + id + ` || ';'
+			AND e.data ->> 'via' = '` + webhook.ViaSignal + `' AND e.seq < ` + seq + `)`
+}
+
+// EarlierSignals reads at most limit signals for a hook, in order of creation, after the given place: those of its
+// project and name that were kept until the hook was created, and not created longer before than the hook looks back;
+// and those that were created in the last minute before the hook, but after its run. It leaves out what the run had
+// received before the hook was created.
 func EarlierSignals(
-	ctx context.Context, q pg.Querier, h entities.Hook, after SignalPlace, limit int,
+	ctx context.Context, q pg.Querier, h entities.Hook, lookBack time.Duration, after SignalPlace, limit int,
 ) ([]Signal, error) {
 	signals, err := pg.CollectAll[Signal](q.Query(ctx, `
-		SELECT `+signalColumns+` FROM signals
-		WHERE project = $1 AND name = $2 AND (created_at, id) > ($3, $4) AND keep_until >= $5
-		ORDER BY created_at, id LIMIT $6`, h.Project, h.Signal, after.CreatedAt, after.ID, h.CreatedAt, limit))
+		SELECT `+signalColumns+` FROM signals s
+		WHERE project = $1 AND name = $2 AND (created_at, id) > ($3, $4) AND (
+			keep_until >= $5 AND created_at >= $5::timestamptz - $7::interval
+			OR created_at >= $5::timestamptz - $8::interval AND xid > (SELECT xid FROM events WHERE run_id = $9 AND seq = 1)
+		) AND NOT `+received("$9", "$10", "s.id")+`
+		ORDER BY created_at, id LIMIT $6`, h.Project, h.Signal, after.CreatedAt, after.ID, h.CreatedAt, limit,
+		lookBack, Remembered, h.RunID, h.CreatedSeq))
 	return signals, pg.Wrap(err, "read earlier signals")
 }
 
@@ -131,16 +162,17 @@ type Waiting struct {
 	Attributes map[string]string
 }
 
-// WaitingFor reads at most limit hooks of the project that wait for signals of the name, ordered by run ID and hook ID,
-// after the given IDs; both are empty for the beginning. Hooks of ended runs do not wait.
+// WaitingFor reads at most limit hooks that wait for the signal, ordered by run ID and hook ID, after the given IDs,
+// which are both empty for the beginning. Hooks of ended runs do not wait, nor do those that a run opened after it had
+// received the signal.
 func WaitingFor(
-	ctx context.Context, q pg.Querier, project entities.Project, name string, afterRun entities.RunID,
-	afterHook entities.HookID, limit int,
+	ctx context.Context, q pg.Querier, s Signal, afterRun entities.RunID, afterHook entities.HookID, limit int,
 ) ([]Waiting, error) {
 	// signal <> '' is the condition of the partial index.
 	return waiting(ctx, q, `
 		h.project = $1 AND h.signal = $2 AND h.signal <> '' AND (h.run_id, h.id) > ($3, $4)
-		ORDER BY h.run_id, h.id LIMIT $5`, project, name, afterRun, afterHook, limit)
+		AND NOT `+received("h.run_id", "h.created_seq", "$6::text")+`
+		ORDER BY h.run_id, h.id LIMIT $5`, s.Project, s.Name, afterRun, afterHook, limit, s.ID)
 }
 
 // WaitingHook reads a hook of the project that waits for signals. It fails with [entities.ErrHookNotFound] if there is
@@ -172,21 +204,23 @@ func waiting(ctx context.Context, q pg.Querier, where string, args ...any) ([]Wa
 // signalsBatch is the most signals that one statement deletes.
 const signalsBatch = 1000
 
-// lateness is how long signals are stored beyond their expiry, for hooks that look back late because servers or
-// functions were unavailable.
-const lateness = time.Hour
+// keptLateness is how long signals are stored beyond their expiry, for hooks that look back late because servers or
+// functions were unavailable. For those that are only remembered it is rememberedLateness.
+const keptLateness, rememberedLateness = time.Hour, 5 * time.Minute
 
-// DeleteSpentSignals deletes the signals that expired more than an hour ago. It spares those that are not yet
-// dispatched: the queue has a message about them.
+// DeleteSpentSignals deletes the signals that have long expired. It spares those that are not yet dispatched: the queue
+// has a message about them.
 func DeleteSpentSignals(ctx context.Context, q pg.Querier) error {
 	for {
 		ids, err := pg.CollectColumn[SignalID](q.Query(ctx, `
 			DELETE FROM signals WHERE (project, id) IN (
 				SELECT s.project, s.id FROM signals s
-				WHERE s.expires_at <= now() - $1::interval AND NOT EXISTS (
-					SELECT FROM messages m WHERE m.run_id = '' AND m.work = 'signal' AND m.subject = s.id)
-				ORDER BY s.expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)
-			RETURNING id`, lateness, signalsBatch))
+				WHERE s.expires_at <= now() - $1::interval
+					AND (s.expires_at <= now() - $2::interval OR s.keep_until = s.created_at)
+					AND NOT EXISTS (
+						SELECT FROM messages m WHERE m.run_id = '' AND m.work = 'signal' AND m.subject = s.id)
+				ORDER BY s.expires_at LIMIT $3 FOR UPDATE SKIP LOCKED)
+			RETURNING id`, rememberedLateness, keptLateness, signalsBatch))
 		if err != nil || len(ids) < signalsBatch {
 			return pg.Wrap(err, "delete spent signals")
 		}

@@ -13,6 +13,7 @@ import (
 func newSignalJSON(s store.Signal) api.Signal {
 	return api.Signal{
 		ID: string(s.ID), Name: s.Name, Key: s.Key, CreatedAt: timestamp(s.CreatedAt), KeepUntil: timestamp(s.KeepUntil),
+		RememberedUntil: timestamp(s.RememberedUntil()),
 	}
 }
 
@@ -20,7 +21,7 @@ func newSignalJSON(s store.Signal) api.Signal {
 func newListedSignalJSON(s store.Signal) api.ListedSignal {
 	return api.ListedSignal{
 		ID: string(s.ID), Name: s.Name, Key: s.Key, CreatedAt: timestamp(s.CreatedAt), KeepUntil: timestamp(s.KeepUntil),
-		Data: s.Data, Truncated: s.Data == nil,
+		RememberedUntil: timestamp(s.RememberedUntil()), Data: s.Data, Truncated: s.Data == nil,
 	}
 }
 

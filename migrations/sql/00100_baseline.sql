@@ -155,8 +155,9 @@ CREATE INDEX events_feed_idx ON events (project, type, xid, run_id, seq);
 -- that.
 CREATE UNIQUE INDEX events_hook_claim_key ON events (run_id, correlation_id)
     WHERE type IN ('hook_created', 'hook_conflict');
--- One event per resumption, however often it is sent (protocol §3.8).
-CREATE UNIQUE INDEX events_resume_key ON events (run_id, (data ->> 'resumeId'))
+-- One event per resumption, however often it is sent (protocol §3.8). The order of bytes keeps together what a run has
+-- received of one signal.
+CREATE UNIQUE INDEX events_resume_key ON events (run_id, ((data ->> 'resumeId') COLLATE "C"))
     WHERE type = 'hook_received' AND data ->> 'resumeId' IS NOT NULL;
 
 -- An order of the events of a project that a restore, a dump and a move to another cluster do not break: the numbers
@@ -558,6 +559,8 @@ CREATE TABLE signals (
     -- The root of the run that has sent it, and how far below it the runs are that it starts.
     root_id text COLLATE "C" NOT NULL DEFAULT '',
     depth integer NOT NULL DEFAULT 0,
+    -- The transaction's place, as of events: runs whose first event has one before it had started before the signal.
+    xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
     PRIMARY KEY (project, id),
     CONSTRAINT signals_expires_at_check CHECK (expires_at >= keep_until AND keep_until >= created_at)
 );

@@ -237,6 +237,47 @@ func TestSignalsWithConditions(t *testing.T) {
 	}
 }
 
+// TestSignalsWaitForRuns that have started before them, for a minute; for later ones they must be kept.
+func TestSignalsWaitForRuns(t *testing.T) {
+	t.Parallel()
+	listen := stepwell.DeclareWorkflow[time.Duration, string]("listen")
+	env := stepwelltest.New(t, listen.Bind(func(w *stepwell.Context, pause time.Duration) (string, error) {
+		if pause > 0 {
+			if err := w.Sleep(pause); err != nil {
+				return "", err
+			}
+		}
+		a, b := paid.Wait(w), paid.Wait(w, stepwell.Where("data.Amount > %d", 1))
+		one, err := a.Await(w)
+		if err != nil {
+			return "", err
+		}
+		two, err := b.Await(w)
+		if err != nil {
+			return "", err
+		}
+		three, err := paid.Wait(w).Await(w)
+		return one.Data.Order + two.Data.Order + three.Data.Order, err
+	}))
+	start := func(pause time.Duration) *stepwelltest.Run[string] { return stepwelltest.Start(env, listen, pause) }
+	before, slow := start(0), start(61*time.Second)
+	stepwelltest.Signal(env, paid, payment{"early", 2}, 0)
+	after := start(0)
+	env.RunUntilIdle()
+	env.Advance(62 * time.Second)
+	stepwelltest.Signal(env, paid, payment{"first", 2}, 0)
+	env.RunUntilIdle()
+	stepwelltest.Signal(env, paid, payment{"second", 2}, 0)
+	env.RunUntilDone()
+	for run, want := range map[*stepwelltest.Run[string]]string{
+		before: "earlyearlyfirst", after: "firstfirstsecond", slow: "firstfirstsecond",
+	} {
+		if got, err := run.Result(); got != want || err != nil {
+			t.Errorf("got %q, %v, want %q", got, err, want)
+		}
+	}
+}
+
 // withNotes returns an environment with a workflow that has an inbox, and a run of it.
 func withNotes(t *testing.T, fn func(w *stepwell.Context) (string, error)) (*stepwelltest.Env, *stepwelltest.Run[string]) {
 	t.Helper()

@@ -26,8 +26,9 @@ func (e *Env) SendRaw(inbox, runID string, message json.RawMessage) {
 	}
 }
 
-// Signal sends a signal to all runs that wait for it. It is kept for runs that look back, for that time. Conditions may
-// have fields of data, literals, comparisons, &&, || and !; the test fails if one has more.
+// Signal sends a signal to all runs that wait for it, or begin to in the next minute. It is kept for runs that look
+// back, for that time. Conditions may have fields of data, literals, comparisons, &&, || and !; the test fails if one
+// has more.
 func Signal[T any](e *Env, kind *stepwell.SignalKind[T], data T, keepFor time.Duration) {
 	e.tb.Helper()
 	if err := e.server.Signal(kind.Name(), e.encode(data), keepFor); err != nil {

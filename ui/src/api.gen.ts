@@ -850,6 +850,7 @@ export type Signal = {
   key?: string;
   createdAt: Time;
   keepUntil: Time;
+  rememberedUntil: Time;
 };
 
 export type ListedSignal = {
@@ -858,6 +859,7 @@ export type ListedSignal = {
   key?: string;
   createdAt: Time;
   keepUntil: Time;
+  rememberedUntil: Time;
   data?: unknown;
   truncated?: boolean;
 };

@@ -174,7 +174,7 @@ func (c sendMessageCmd) Run(ctx context.Context, s *Session) error {
 }
 
 type signalsCmd struct {
-	Send sendSignalCmd  `cmd:"" help:"Send a signal; it resumes every hook that waits for it."`
+	Send sendSignalCmd  `cmd:"" help:"Send a signal to all hooks that wait for it, now or in a minute."`
 	List listSignalsCmd `cmd:"" help:"List the stored signals."`
 }
 
@@ -182,7 +182,7 @@ type sendSignalCmd struct {
 	Name    string   `arg:"" help:"The signal's name, as hooks wait for it."`
 	Data    jsonFlag `short:"d" placeholder:"JSON" help:"The signal's data: ${json}."`
 	ID      string   `name:"id" placeholder:"ID" help:"The sender's ID for the signal. It makes the command idempotent."`
-	KeepFor string   `placeholder:"TIME" help:"How long hooks created later still receive the signal, such as 1h."`
+	KeepFor string   `placeholder:"TIME" help:"How long new hooks that look back receive the signal too, such as 1h."`
 }
 
 // Run sends the signal.

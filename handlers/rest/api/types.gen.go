@@ -1064,6 +1064,9 @@ type ListedSignal struct {
 	// KeepUntil RFC 3339 in UTC, to the millisecond.
 	KeepUntil Time `json:"keepUntil"`
 
+	// RememberedUntil RFC 3339 in UTC, to the millisecond.
+	RememberedUntil Time `json:"rememberedUntil"`
+
 	// Data The data; missing if it is longer than 16 KiB.
 	Data json.RawMessage `json:"data,omitempty,omitzero"`
 
@@ -2088,6 +2091,9 @@ type Signal struct {
 
 	// KeepUntil RFC 3339 in UTC, to the millisecond.
 	KeepUntil Time `json:"keepUntil"`
+
+	// RememberedUntil RFC 3339 in UTC, to the millisecond.
+	RememberedUntil Time `json:"rememberedUntil"`
 }
 
 // SigningKey defines model for SigningKey.

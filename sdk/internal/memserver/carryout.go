@@ -113,9 +113,9 @@ func (s *Server) openHook(r *Run, c command, data map[string]any) {
 		data["token"] = c.Token
 	}
 	s.append(r, "hook_created", c.ID, data, c.Metadata)
-	h := &hook{id: c.ID, token: c.Token, signal: c.Signal, webhook: c.Webhook, messages: map[string]bool{}}
-	r.hooks = append(r.hooks, h)
-	s.lookBack(r, h)
+	r.hooks = append(r.hooks, &hook{
+		id: c.ID, token: c.Token, created: len(r.Log), signal: c.Signal, webhook: c.Webhook, messages: map[string]bool{},
+	})
 }
 
 func (r *Run) respond(c command) {
@@ -267,15 +267,20 @@ func (s *Server) startChild(r *Run, c command) {
 	r.steps = append(r.steps, &step{command: c, child: child})
 }
 
-// lookBack gives a hook the signals that were kept for it.
+// remembered is how long signals are remembered for runs that had started before.
+const remembered = time.Minute
+
+// lookBack gives a hook the signals that were kept for it, and those of the last minute that its run has missed.
 func (s *Server) lookBack(r *Run, h *hook) {
-	if h.signal == nil || h.signal.LookBack == "" {
+	if h.signal == nil {
 		return
 	}
 	since := s.now.Add(-duration(h.signal.LookBack, 0))
-	for _, kept := range s.kept {
-		if !kept.at.Before(since) && kept.until.After(s.now) {
-			_ = s.receive(r, h, kept) // a condition that cannot be evaluated is false
+	for _, sent := range s.sent {
+		kept := !sent.at.Before(since) && sent.until.After(s.now)
+		missed := sent.n > r.signals && !sent.at.Before(s.now.Add(-remembered))
+		if first, received := r.received[sent.n]; (kept || missed) && !(received && first < h.created) {
+			_ = s.receive(r, h, sent) // a condition that cannot be evaluated is false
 		}
 	}
 }

@@ -177,6 +177,11 @@ func (s *Server) commit(r *Run, a answer) {
 	for _, c := range a.Commands {
 		s.carryOut(r, c)
 	}
+	for _, h := range r.hooks {
+		if h.created > before && !h.closed {
+			s.lookBack(r, h)
+		}
+	}
 	for _, c := range a.Commands { // the server cancels children by itself, after the commands
 		i := slices.IndexFunc(r.steps, func(st *step) bool { return st.child != nil && st.command.ID == c.ID })
 		if c.Type == "cancelStep" && i >= 0 {

@@ -33,8 +33,8 @@ type Server struct {
 	runs     []*Run
 	messages []message
 
-	signals, requests int // sent so far
-	kept              []signal
+	sent     []signal
+	requests int // sent so far
 }
 
 const (
@@ -91,6 +91,8 @@ type Run struct {
 	waits   []*wait
 	hooks   []*hook
 
+	signals    int         // how many were sent before the run
+	received   map[int]int // the length of the log when the run received the n-th signal first
 	store      map[string]json.RawMessage
 	attributes map[string]string
 	pausing    map[string]time.Time // when inline steps that failed are executed again; zero if that time has come
@@ -116,6 +118,7 @@ type wait struct {
 
 type hook struct {
 	id, token string
+	created   int // length of the log then
 	closed    bool
 
 	signal   *signalSpec
@@ -134,6 +137,7 @@ func (s *Server) start(workflow string, input json.RawMessage, parent *Run, step
 		parent: parent, childOf: stepID, due: s.now, wanted: true,
 		store: map[string]json.RawMessage{}, attributes: map[string]string{},
 		pausing: map[string]time.Time{}, responses: map[string]Response{},
+		signals: len(s.sent), received: map[int]int{},
 	}
 	s.runs = append(s.runs, r)
 	s.append(r, "run_created", "", nil, input)

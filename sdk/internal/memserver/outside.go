@@ -44,8 +44,9 @@ func (r *Run) openHook(id string) *hook {
 	return r.hooks[i]
 }
 
-// signal is a signal that is kept for hooks that are opened later.
+// signal is a signal that was sent, and may be kept for hooks that are opened later.
 type signal struct {
+	n       int // the n-th
 	name    string
 	payload json.RawMessage
 	data    any
@@ -56,18 +57,17 @@ type signal struct {
 // Signal sends a signal to all hooks that wait for its name and whose condition is true, and keeps it for those that
 // are opened in that time. An error says that a condition cannot be evaluated here; see evaluateFor.
 func (s *Server) Signal(name string, data json.RawMessage, keepFor time.Duration) error {
-	s.signals++
-	kept := signal{name: name, at: s.now, until: s.now.Add(keepFor)}
-	if err := json.Unmarshal(data, &kept.data); err != nil {
+	sent := signal{n: len(s.sent) + 1, name: name, at: s.now, until: s.now.Add(keepFor)}
+	if err := json.Unmarshal(data, &sent.data); err != nil {
 		return err
 	}
-	kept.payload, _ = json.Marshal(map[string]any{ // all of it comes from JSON
-		"signal": name, "id": "sign_" + strconv.Itoa(s.signals), "data": data,
+	sent.payload, _ = json.Marshal(map[string]any{ // all of it comes from JSON
+		"signal": name, "id": "sign_" + strconv.Itoa(sent.n), "data": data,
 	})
-	s.kept = append(s.kept, kept)
+	s.sent = append(s.sent, sent)
 	for _, r := range s.running() {
 		for _, h := range r.hooks {
-			if err := s.receive(r, h, kept); err != nil {
+			if err := s.receive(r, h, sent); err != nil {
 				return err
 			}
 		}
@@ -76,14 +76,17 @@ func (s *Server) Signal(name string, data json.RawMessage, keepFor time.Duration
 }
 
 // receive resumes a hook with a signal that it waits for.
-func (s *Server) receive(r *Run, h *hook, kept signal) error {
-	if h.closed || h.signal == nil || h.signal.Name != kept.name {
+func (s *Server) receive(r *Run, h *hook, sent signal) error {
+	if h.closed || h.signal == nil || h.signal.Name != sent.name {
 		return nil
 	}
-	if isTrue, err := evaluateFor(r, h.signal.Condition, kept.data); err != nil || !isTrue {
+	if isTrue, err := evaluateFor(r, h.signal.Condition, sent.data); err != nil || !isTrue {
 		return err
 	}
-	s.append(r, "hook_received", h.id, map[string]any{"via": "signal"}, kept.payload)
+	s.append(r, "hook_received", h.id, map[string]any{"via": "signal"}, sent.payload)
+	if _, again := r.received[sent.n]; !again {
+		r.received[sent.n] = len(r.Log)
+	}
 	return nil
 }
 
