@@ -339,6 +339,7 @@ type startChild struct {
 	Input       json.RawMessage   `json:"input"`
 	Deployment  string            `json:"deployment"`
 	Attributes  map[string]string `json:"attributes"`
+	Key         string            `json:"key"`
 	Timeout     *duration         `json:"timeout"`
 	OnParentEnd string            `json:"onParentEnd"`
 	At          place             `json:"at"`
@@ -364,7 +365,7 @@ func (c *startChild) requests(planner Planner) ([]eventlog.Request, error) {
 		return nil, err
 	}
 	child := eventlog.NewRun(planner.Now, c.Input, entities.EventData{
-		DeploymentID: deployment, WorkflowName: c.Workflow, Attributes: c.Attributes,
+		DeploymentID: deployment, WorkflowName: c.Workflow, Attributes: c.Attributes, UniqueKey: c.Key,
 		ParentID: planner.Run.ID, ParentStep: entities.StepID(c.ID), Detached: c.OnParentEnd == onEndLeave,
 	})
 	if c.TimeoutGrace != nil && c.Timeout == nil {

@@ -96,7 +96,7 @@ func (e StartRefused) requests(id, name string, input []byte, at place) []eventl
 }
 
 // startRun starts a run that is no child: nobody waits for it, and it goes on when this run has ended. It is a step
-// that has completed, with the run's ID in its output.
+// that has completed, with the run's ID in its output, or that of the run that has its key.
 type startRun struct {
 	head
 
@@ -105,6 +105,8 @@ type startRun struct {
 	Input      json.RawMessage   `json:"input"`
 	Deployment string            `json:"deployment"`
 	Attributes map[string]string `json:"attributes"`
+	// Key is unique among the live runs of the workflow: if one has it, no other is started. Empty for none.
+	Key string `json:"key"`
 	// Delay is how long after the step the run starts, and Timeout how long it may take from then on.
 	Delay   *duration `json:"delay"`
 	Timeout *duration `json:"timeout"`
@@ -120,7 +122,7 @@ func (c *startRun) requests(planner Planner) ([]eventlog.Request, error) {
 		return nil, err
 	}
 	run := eventlog.NewRun(planner.Now, c.Input, entities.EventData{
-		DeploymentID: deployment, WorkflowName: c.Workflow, Attributes: c.Attributes,
+		DeploymentID: deployment, WorkflowName: c.Workflow, Attributes: c.Attributes, UniqueKey: c.Key,
 	})
 	if c.Delay != nil && *c.Delay > 0 {
 		run.Data.StartAt = planner.after(*c.Delay)
@@ -128,9 +130,8 @@ func (c *startRun) requests(planner Planner) ([]eventlog.Request, error) {
 	if c.Timeout != nil {
 		run.Data.Deadline = planner.after(duration(or(c.Delay, 0) + time.Duration(*c.Timeout)))
 	}
-	output, err := json.Marshal(map[string]entities.RunID{"runId": run.RunID})
 	return []eventlog.Request{{
-		Type: entities.EventStepCreated, CorrelationID: c.ID, Payload: c.Input, Child: &run, Output: output,
-		Data: entities.EventData{StepName: c.Workflow, At: string(c.At)},
-	}}, err
+		Type: entities.EventStepCreated, CorrelationID: c.ID, Payload: c.Input, Child: &run,
+		Output: eventlog.StartedRun(run.RunID), Data: entities.EventData{StepName: c.Workflow, At: string(c.At)},
+	}}, nil
 }

@@ -131,6 +131,9 @@ func (e *KeyTakenError) Error() string {
 // Is makes errors.Is(err, ErrKeyTaken) true.
 func (e *KeyTakenError) Is(target error) bool { return target == ErrKeyTaken }
 
+// Code names the error for programs.
+func (e *KeyTakenError) Code() string { return "key_taken" }
+
 // Details returns the machine-readable part of the error.
 func (e *KeyTakenError) Details() map[string]any {
 	return map[string]any{"key": e.Key, "runId": e.RunID}

@@ -195,8 +195,9 @@ func (l *Log) carryOut(ctx context.Context, c call) (decision, error) {
 		return decision{}, err
 	}
 	d, ok, err := l.appendOptimistic(ctx, c)
-	if err == nil && !ok {
+	for !ok && (err == nil || c.start.lostKey(err)) {
 		d, err = l.appendLocked(ctx, c)
+		ok = err == nil
 	}
 	c.start.end(d, err)
 	c.consulted.end(d, err)

@@ -93,6 +93,8 @@ type newStart struct {
 	admitted int64
 	// below is set if the runs that the call creates are below a root.
 	below *below
+	// holders are the live runs that have the keys of those that the call creates for its run.
+	holders map[store.UniqueKey]entities.RunID
 }
 
 // newStart returns the start that a call may be, or nil. The caller must call end.
@@ -214,7 +216,7 @@ func (s *newStart) reset() {
 	s.quota.mu.Unlock()
 	s.admitted = 0
 	s.below.end(0)
-	s.below = nil
+	s.below, s.holders = nil, nil
 }
 
 // end counts the runs that the call has created.

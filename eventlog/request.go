@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/entities/message"
@@ -69,7 +68,7 @@ type Request struct {
 	// Keep is for a step_completed: it keeps the output for equal steps; nil for none.
 	Keep *entities.MemoSpec
 	// refused is set by the log on a step_created, in place of its Child, if that may not start: the step fails at once.
-	refused *admin.QuotaError
+	refused refusal
 	// known is set by the log on a step_created if the output of the step is known, so that it completes at once.
 	known *memo.Known
 	// Messages are sent in the same transaction: if the event is appended, and only then.

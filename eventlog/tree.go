@@ -3,6 +3,7 @@ package eventlog
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
+	"github.com/stepwell-dev/stepwell/pg"
 )
 
 // A run that leads to others, which lead to others, is the root of a tree. Limits of the project bound how deep it is
@@ -77,6 +79,25 @@ func (s *newStart) load(b *pgx.Batch, q *quotas, c *call, f facts) {
 	s.below.before = t.created
 	t.mu.Unlock()
 	store.LoadTree(b, c.project, root, stale, s.quota.limits().Descendants(), &s.below.read)
+	s.holders = map[store.UniqueKey]entities.RunID{}
+	for _, r := range c.requests {
+		if key := r.childKey(); key.Key != "" {
+			store.LoadHolder(b, c.project, key, s.holders)
+		}
+	}
+}
+
+// childKey returns the unique key of the run that the request starts for its run; none if it has none.
+func (r Request) childKey() store.UniqueKey {
+	if r.Child == nil {
+		return store.UniqueKey{}
+	}
+	return store.UniqueKey{Workflow: r.Child.Data.WorkflowName, Key: r.Child.Data.UniqueKey}
+}
+
+// lostKey reports whether a call failed because another run took a key after the call had found it free.
+func (s *newStart) lostKey(err error) bool {
+	return s != nil && s.below != nil && pg.ViolatedConstraint(err) == "runs_unique_key"
 }
 
 // treeOf returns what is known about the tree of a root.
@@ -123,13 +144,24 @@ func (w *below) end(created int64) {
 }
 
 // placeChildren gives the runs that the requests start for the run their place in the tree. The steps of those that may
-// not start fail at once.
+// not start fail at once. A run for which nobody waits is not started if another one has its key, which is the step's
+// output then.
 func (s *newStart) placeChildren(requests []Request, f facts) error {
 	if s == nil || f.Run == nil {
 		return nil
 	}
 	for i, r := range requests {
 		if _, exists := f.Steps[entities.StepID(r.CorrelationID)]; exists || r.Child == nil {
+			continue
+		}
+		key := r.childKey()
+		if holder, taken := s.holders[key]; taken {
+			requests[i].Child = nil
+			if r.Output != nil {
+				requests[i].Output = StartedRun(holder)
+			} else {
+				requests[i].refused = &entities.KeyTakenError{Key: key.Key, RunID: holder}
+			}
 			continue
 		}
 		child := *r.Child
@@ -139,6 +171,9 @@ func (s *newStart) placeChildren(requests []Request, f facts) error {
 		switch {
 		case err == nil:
 			requests[i].Child = &child
+			if key.Key != "" {
+				s.holders[key] = child.RunID
+			}
 		case ok:
 			requests[i].Child, requests[i].refused = nil, refused
 		default:
@@ -148,8 +183,18 @@ func (s *newStart) placeChildren(requests []Request, f facts) error {
 	return nil
 }
 
+// StartedRun returns the output of a step that starts a run for which nobody waits.
+func StartedRun(id entities.RunID) []byte { return fmt.Appendf(nil, `{"runId":%q}`, id) }
+
+// refusal is why a run may not start: an *[admin.QuotaError] or an *[entities.KeyTakenError].
+type refusal interface {
+	error
+	Code() string
+	Details() map[string]any
+}
+
 // withRefusedStart returns the step_created of a step whose run may not start, and its step_failed.
-func withRefusedStart(created entities.Event, refused *admin.QuotaError) ([]entities.Event, error) {
+func withRefusedStart(created entities.Event, refused refusal) ([]entities.Event, error) {
 	reason, err := json.Marshal(map[string]any{
 		"message": refused.Error(), "code": refused.Code(), "details": refused.Details(),
 	})

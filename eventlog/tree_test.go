@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -193,6 +195,106 @@ func TestRacingStartsDoNotExceedTheTree(t *testing.T) {
 	f.clock.move(treeTTL)
 	f.wantStart(t, parents[0], starts("later", false), "")
 	f.wantStart(t, parents[0], starts("toomany", false), "too_many_descendants")
+}
+
+// withKey gives the run that a request starts a unique key.
+func withKey(r Request, key string) Request {
+	r.Child.Data.UniqueKey = key
+	return r
+}
+
+// endsOf returns the output of each step of a run that has ended, or the code of its failure.
+func (f *fixture) endsOf(t *testing.T, of entities.RunID) map[string]string {
+	t.Helper()
+	page, err := f.Events(t.Context(), home, of, pg.Page{Limit: 100}, read.WithPayloads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends := map[string]string{}
+	for _, e := range page.Events {
+		switch e.Type {
+		case entities.EventStepCompleted:
+			ends[e.CorrelationID] = string(e.Payload)
+		case entities.EventStepFailed:
+			ends[e.CorrelationID] = e.Data.ErrorCode
+		default:
+		}
+	}
+	return ends
+}
+
+// TestKeysOfStartedRuns: one live run of a workflow has each. A start for which nobody waits has that run as its output,
+// and a child fails. When the run has ended, the key is free.
+func TestKeysOfStartedRuns(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	root, other := f.root(t), f.root(t)
+	first, free := withKey(starts("first", false), "k"), withKey(starts("free", true), "l")
+	begin := func(of entities.RunID, requests ...Request) {
+		t.Helper()
+		if _, err := f.AppendAll(t.Context(), home, of, requests, AppendOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin(root, first, withKey(starts("again", false), "k"), withKey(starts("child", true), "k"), free)
+	begin(other, withKey(starts("join", false), "k"), withKey(starts("joinChild", false), "l"), withKey(starts("child", true), "l"))
+	holds := func(r Request) string { return string(StartedRun(r.Child.RunID)) }
+	for of, want := range map[entities.RunID]map[string]string{
+		root:  {"first": holds(first), "again": holds(first), "child": "key_taken"},
+		other: {"join": holds(first), "joinChild": holds(free), "child": "key_taken"},
+	} {
+		if diff := cmp.Diff(want, f.endsOf(t, of)); diff != "" {
+			t.Errorf("ends of the steps (-want +got):\n%s", diff)
+		}
+		if differences, err := Verify(t.Context(), f.pool, f.clock.now, of); err != nil || len(differences) > 0 {
+			t.Errorf("verify: %v %v", differences, err)
+		}
+	}
+	if n := f.openBelow(t, root) + f.openBelow(t, other); n != 2 {
+		t.Errorf("%d runs were started, want 2", n)
+	}
+	if _, err := f.Append(t.Context(), home, onRun(first.Child.RunID, entities.EventRunCancelled)); err != nil {
+		t.Fatal(err)
+	}
+	f.wantStart(t, other, withKey(starts("later", true), "k"), "")
+}
+
+// TestRacersForAKeyStartOneRun: all others learn which has it.
+func TestRacersForAKeyStartOneRun(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	logs := []*Log{f.Log, f.with(noQueue{})}
+	const racers = 16
+	parents := make([]entities.RunID, racers)
+	for i := range parents {
+		parents[i] = f.root(t)
+	}
+	var wg sync.WaitGroup
+	for i, p := range parents {
+		wg.Go(func() {
+			request := withKey(starts("s", i%4 == 0), "k")
+			if _, err := logs[i%2].AppendAll(t.Context(), home, p, []Request{request}, AppendOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	var holder entities.RunID
+	if err := f.pool.QueryRow(t.Context(), `SELECT id FROM runs WHERE unique_key = 'k'`).Scan(&holder); err != nil {
+		t.Fatal(err)
+	}
+	waiting := 0
+	for i, p := range parents {
+		switch end := f.endsOf(t, p)["s"]; {
+		case i%4 > 0 && end != string(StartedRun(holder)), i%4 == 0 && end != "" && end != "key_taken":
+			t.Errorf("racer %d: got %q, and %s has the key", i, end, holder)
+		case end == "":
+			waiting++
+		}
+	}
+	if waiting > 1 {
+		t.Errorf("%d parents wait for a child with the key", waiting)
+	}
 }
 
 // TestCancelledRootClosesItsTree, on all servers at once and at any depth, also for runs that go on.

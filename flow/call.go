@@ -149,6 +149,7 @@ type (
 		Timeout    string          `json:"timeout,omitempty"`
 
 		Attributes map[string]string `json:"attributes,omitempty"`
+		Key        string            `json:"key,omitempty"`
 		// Delay is only for startRun.
 		Delay string `json:"delay,omitempty"`
 	}

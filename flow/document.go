@@ -139,6 +139,8 @@ type action struct {
 	grace time.Duration
 	// attributes are those of the child or run that is started; nil for none.
 	attributes *template
+	// key is unique among the live runs of what is started; nil for none.
+	key *template
 	// pause and until are those of a wait.
 	pause time.Duration
 	until *template

@@ -126,7 +126,7 @@ steps:
   said: {needs: [ask], hook: {token: "answer-${input.id}", webhook: {respond: 10s}, within: 1h}}
   thank: {needs: [said], respond: {to: said, status: 201, body: {got: "${steps.said.output.body}"}}}
   tell: {needs: [thank], emit: {signal: news, data: "${input.id}", keepFor: 1h}}
-  more: {needs: [tell], start: other, delay: 1h, input: {n: 1}}
+  more: {needs: [tell], start: other, delay: 1h, key: "order-${input.id}", input: {n: 1}}
   slow: {needs: [more], call: slow, async: true, timeout: 48h}
   lost: {needs: [slow], fail: {message: lost}}
 `)
@@ -147,7 +147,7 @@ steps:
 		`{"type":"respond","hook":"said","request":"hreq_1","status":201,"body":{"got":{"x":1}}}`,
 		`{"type":"recordStep","id":"thank","name":"thank","output":null}`,
 		`{"type":"emit","id":"tell","signal":"news","data":"7","keepFor":"1h0m0s"}`,
-		`{"type":"startRun","id":"more","workflow":"other","input":{"n":1},"deployment":"latest","delay":"1h0m0s"}`,
+		`{"type":"startRun","id":"more","workflow":"other","input":{"n":1},"deployment":"latest","key":"order-7","delay":"1h0m0s"}`,
 		`{"type":"closeHook","id":"said"}`,
 		`{"type":"cancelWait","id":"said~within"}`,
 		`{"type":"runStep","id":"slow","name":"slow","input":{"id":"7","amount":1.50},"deployment":"d","timeout":"48h0m0s",` +

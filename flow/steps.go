@@ -130,6 +130,7 @@ func (r *reader) readFlow(o *object, a *action, u usage) {
 		a.grace = cmp.Or(o.duration("grace"), DefaultGrace)
 	}
 	r.readAttributes(o, a, u)
+	r.readKey(o, a, u)
 	r.readInput(o, a, u)
 }
 
@@ -153,6 +154,7 @@ func (r *reader) readKind(o *object, a *action, u usage) {
 		a.name, a.deployment, a.timeout = o.name(string(kindStart)), o.deployment(), o.duration("timeout")
 		a.delay = o.duration("delay")
 		r.readAttributes(o, a, u)
+		r.readKey(o, a, u)
 		r.readInput(o, a, u)
 	case kindEmit:
 		r.readEmit(n, a, u)

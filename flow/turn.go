@@ -315,7 +315,9 @@ func (t *turn) commandOf(id string, a *action, where *stepScope) (any, error) {
 	if a.kind == kindStart {
 		command.Type, command.Delay = "startRun", duration(a.delay)
 	}
-	command.Attributes, err = a.attributesOf(where)
+	if command.Attributes, err = a.attributesOf(where); err == nil {
+		command.Key, err = a.keyOf(where)
+	}
 	return command, err
 }
 

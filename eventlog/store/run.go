@@ -87,6 +87,18 @@ func UsedIdempotencyKeys(
 	return used, pg.Wrap(err, "read idempotency keys")
 }
 
+// UniqueKey is a key of which one live run of a workflow has each.
+type UniqueKey struct{ Workflow, Key string }
+
+// LoadHolder queues a read of the live run that has the key, if there is one.
+func LoadHolder(b *pgx.Batch, project entities.Project, k UniqueKey, into map[UniqueKey]entities.RunID) {
+	type holder struct{ ID entities.RunID }
+	pg.LoadEach(b, func(h holder) { into[k] = h.ID }, `
+		SELECT id FROM runs
+		WHERE project = $1 AND workflow_name = $2 AND unique_key = $3 AND unique_key <> '' AND completed_at IS NULL`,
+		project, k.Workflow, k.Key)
+}
+
 // RunByUniqueKey returns the ID of the workflow's live run that has the key. It fails with [entities.ErrRunNotFound].
 func RunByUniqueKey(
 	ctx context.Context, q pg.Querier, project entities.Project, workflow, key string,
