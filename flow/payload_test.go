@@ -3,6 +3,7 @@ package flow
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -70,6 +71,45 @@ func TestCheckSize(t *testing.T) {
 	}
 	if err := CheckSize(make(json.RawMessage, MaxPayload+1)); !errors.Is(err, ErrPayloadTooLarge) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestLargestTextsHaveASize: the characters of the largest payload can be counted.
+func TestLargestTextsHaveASize(t *testing.T) {
+	t.Parallel()
+	p := parse(t, head+"  a: {set: '${size(input) + input.size()}'}\noutput: '${steps.a.output}'")
+	got, err := Trial{Input: json.RawMessage(`"` + strings.Repeat("é", MaxPayload/2-1) + `"`)}.Run(p)
+	if want := fmt.Sprint(MaxPayload - 2); err != nil || string(got.Output) != want {
+		t.Errorf("got %s and %+v, %v, want %s", got.Output, got.Error, err, want)
+	}
+}
+
+// TestDefaultOutputIsBounded: outputs that fit fail the run if they are too large together, and what the run has done is
+// undone. An "output" makes them fit.
+func TestDefaultOutputIsBounded(t *testing.T) {
+	t.Parallel()
+	half, large := `"`+strings.Repeat("x", MaxPayload/2-10)+`"`, `"`+strings.Repeat("x", MaxPayload/2)+`"`
+	for name, test := range map[string]struct {
+		b, output string
+		fits      bool
+	}{
+		"small":             {b: half, fits: true},
+		"large":             {b: large},
+		"large with output": {b: large, output: "\noutput: '${steps.b.output}'", fits: true},
+	} {
+		p := parse(t, head+"  a: {call: x, undo: {call: y}}\n  b: {call: x}"+test.output)
+		got, err := Trial{Results: map[string]Result{
+			"a": {Output: json.RawMessage(half)}, "b": {Output: json.RawMessage(test.b)}, "a~undo": {Output: orNull(nil)},
+		}}.Run(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		failed := got.Status == entities.RunFailed && got.Error.Code == codeExpression &&
+			strings.Contains(got.Error.Message, `16 MiB together: say with "output"`) &&
+			strings.Contains(string(got.Error.Details), `"done":["a"]`)
+		if test.fits && got.Status != entities.RunCompleted || !test.fits && !failed {
+			t.Errorf("%s: the run %s: %.200v", name, got.Status, got.Error)
+		}
 	}
 }
 

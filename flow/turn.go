@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/contract"
@@ -476,6 +477,12 @@ func (t *turn) output() (json.RawMessage, error) {
 			text = append(text, ',')
 		}
 		text = append(append(appendText(text, s.name), ':'), orNull(t.outcome(i).output)...)
+		if len(text) >= MaxPayload {
+			return nil, errTooMuchOutput
+		}
 	}
 	return append(text, '}'), nil
 }
+
+var errTooMuchOutput = errors.New("the outputs of the steps that no other step needs are larger than " +
+	strconv.Itoa(MaxPayload>>20) + " MiB together: say with \"output\" what the run answers with")

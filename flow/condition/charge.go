@@ -22,6 +22,8 @@ import (
 const (
 	// charsPerUnit is how many bytes of text make up one unit of cost, as in CEL's own costs.
 	charsPerUnit = 10
+	// countedPerUnit is how many bytes of text make up one unit if their characters are only counted.
+	countedPerUnit = 100
 	// zoneCost is the cost of a call with the name of a time zone: the zone is looked up in several folders each time.
 	zoneCost = 1000
 )
@@ -204,8 +206,12 @@ type textCost struct{}
 
 // CallCost returns the cost of a call; nil for CEL's own.
 func (textCost) CallCost(function, _ string, args []ref.Val, result ref.Val) *uint64 {
-	if function == overloads.Contains {
+	switch function {
+	case overloads.Contains:
 		return nil // the length of one text times that of the other
+	case overloads.Size:
+		units := uint64(1 + length(args[0])/countedPerUnit)
+		return &units
 	}
 	n := length(result)
 	for _, arg := range args {
