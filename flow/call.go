@@ -331,7 +331,10 @@ func (p *fillParser) container(open json.Delim) (*template, error) {
 			if err != nil {
 				return nil, err
 			}
-			name, _ := token.(string) // the decoder has checked it
+			name, err := fieldName(token.(string)) // the decoder has checked that it is one
+			if err != nil {
+				p.faults.add(&node{}, CodeExpression, "%v", err)
+			}
 			t.names = append(t.names, name)
 		}
 		item, err := p.value()

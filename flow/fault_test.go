@@ -75,6 +75,10 @@ var faulty = []struct {
 		"4:48 expression is no expression here", "5:20 expression is no expression here",
 	}},
 	{head + "  a: {signal: {name: s, condition: \"data.id == '${input.id}'\"}}", []string{"4:36 expression data.id == input.id"}},
+	{head + "  a: {set: {'${input.x}': 1, '$${x}': 2, b: [{'a${': 3}]}}\n  b: {start: x, attributes: {'a${x}': 1}}", []string{
+		"4:27 expression is no expression in the name of a field", "4:54 expression is no expression in the name of a field",
+		"5:39 expression is no expression in the name of a field",
+	}},
 	{head + "  a: {signal: {name: s, condition: 'data.id == steps.b.output.id'}}\n  b: {call: x}", []string{"4:36 expression add b to needs"}},
 	{head + "  a: {signal: {name: s, condition: 'data.id == inputs.id'}}", []string{"4:36 expression undeclared reference"}},
 	{head + "  a: {signal: {name: s, condition: 'data.all(input, true)'}}", []string{"4:36 expression must be a simple name"}},

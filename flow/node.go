@@ -421,9 +421,13 @@ func (n *node) Sorted(objects map[*Node]bool) *Node {
 
 // Literal returns the value as a template that has it: without expressions.
 func (n *node) Literal() *Node {
-	literal := *n
+	literal, escape := *n, strings.NewReplacer("${", "$${")
 	if n.kind == kindText {
-		literal.text = strings.ReplaceAll(n.text, "${", "$${")
+		literal.text = escape.Replace(n.text)
+	}
+	literal.names = slices.Clone(n.names)
+	for i, name := range n.names {
+		literal.names[i] = escape.Replace(name)
 	}
 	literal.items = make([]*node, len(n.items))
 	for i, item := range n.items {

@@ -2,6 +2,7 @@ package flow
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -12,7 +13,7 @@ import (
 //
 //   - A text that is one expression, "${input.amount}", has the value of the expression, of any type.
 //   - A text with pieces, "Order ${input.id}", is a text.
-//   - "$${" is a dollar sign and a brace.
+//   - "$${" is a dollar sign and a brace. Names of fields have no expressions.
 type template struct {
 	fixed  json.RawMessage // of a value without expressions
 	whole  *expression     // of a text that is one expression
@@ -36,8 +37,15 @@ func newTemplate(n *node, faults *Faults, names lets, visit func(*node, *express
 	default:
 		return &template{fixed: n.appendJSON(nil)}
 	}
-	t := &template{items: []*template{}, names: n.names}
+	t := &template{items: []*template{}}
 	fixed := true
+	for i, name := range n.names {
+		text, err := fieldName(name)
+		if err != nil {
+			faults.add(n.items[i], CodeExpression, "%v", err)
+		}
+		t.names = append(t.names, text)
+	}
 	for _, item := range n.items {
 		one := newTemplate(item, faults, names, visit)
 		fixed = fixed && one.fixed != nil
@@ -82,6 +90,18 @@ func textTemplate(n *node, faults *Faults, names lets, visit func(*node, *expres
 		t.pieces = nil
 	}
 	return t
+}
+
+// fieldName returns the name of a field, in which "$${" is a dollar sign and a brace. It fails on an expression.
+func fieldName(name string) (string, error) {
+	if !strings.Contains(name, "${") {
+		return name, nil
+	}
+	pieces, err := split(name)
+	if err != nil || len(pieces) != 1 || pieces[0].expr != nil {
+		return name, errors.New(`"${" is no expression in the name of a field; write "$${" if no expression is meant`)
+	}
+	return pieces[0].text, nil
 }
 
 // split splits a text into its pieces; those with an expression have an empty one, and its text.
