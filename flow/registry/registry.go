@@ -123,6 +123,8 @@ type Stored struct {
 	Created bool
 	// Warnings are what is probably not meant in the document.
 	Warnings flow.Faults
+	// Starts are what its steps start.
+	Starts []flow.Start
 }
 
 // Put stores a document as the newest version of its flow, unless it has the same values as the newest one and that is
@@ -179,7 +181,7 @@ func (r *Registry) Check(
 func (r *Registry) next(
 	ctx context.Context, tx pgx.Tx, project entities.Project, p *flow.Program, document []byte,
 ) (s Stored, err error) {
-	s.Warnings = p.Warnings
+	s.Warnings, s.Starts = p.Warnings, p.Starts()
 	if err := lock(ctx, tx, project); err != nil {
 		return s, err
 	}

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"encoding/json"
+	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/flow"
@@ -203,9 +205,34 @@ func (s *Server) postFlow(r *request) error {
 	if stored.Created {
 		status = http.StatusCreated
 	}
+	unserved, err := s.unserved(r, stored)
+	if err != nil {
+		return err
+	}
 	shown := newFlowJSON(stored.Version)
-	shown.Warnings = encodeAll(stored.Warnings, newFaultJSON)
+	shown.Warnings = encodeAll(append(stored.Warnings, unserved...).Sorted(), newFaultJSON)
 	return r.JSON(status, shown)
+}
+
+// unserved returns a warning for each step of a flow that starts what nobody serves now.
+func (s *Server) unserved(r *request, f registry.Stored) (warnings flow.Faults, err error) {
+	for _, start := range f.Starts {
+		if start.Workflow == f.Name && start.Deployment == "" {
+			continue // a dry run has not stored it
+		}
+		_, err := s.Queue.StartDeployment(r.ctx(), r.project(), start.Workflow, start.Deployment)
+		isRefusal := slices.ContainsFunc([]error{
+			message.ErrDeploymentNotFound, message.ErrDeploymentRetired, message.ErrStepsOnly, message.ErrIsCatalog,
+			entities.ErrInvalid,
+		}, func(refusal error) bool { return errors.Is(err, refusal) })
+		if err != nil && !isRefusal {
+			return nil, err
+		}
+		if isRefusal {
+			warnings.Add(start.At, flow.CodeUnknown, "no run of %q could begin now: %v", start.Workflow, err)
+		}
+	}
+	return warnings, nil
 }
 
 // newCatalogJSON encodes what lists have of a version of a catalog.

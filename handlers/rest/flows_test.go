@@ -75,6 +75,27 @@ func TestDeploymentsForStepsOnly(t *testing.T) {
 	}
 }
 
+// TestWorkflowsThatNobodyServesAreTold when a flow that starts them is put.
+func TestWorkflowsThatNobodyServesAreTold(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	a.do(t, http.MethodPut, "/v1/deployments/mail", `{"url":"http://app.test","stepsOnly":true}`)
+	a.post(t, "/v1/flows", `{"document":"flow: known\nsteps: {a: {set: 1}}"}`, 201)
+	const document = `flow: starts\nsteps:\n  a: {flow: known}\n  b: {start: unknown}\n  c: {start: known, deployment: mail}\n` +
+		`  d: {flow: starts}\n  e: {map: '[1]', do: {flow: missing}}\n  f: {call: x, deployment: mail, undo: {flow: lost}}`
+	for _, more := range []string{`,"dryRun":true`, ``} {
+		status, got := a.do(t, http.MethodPost, "/v1/flows", `{"document":"`+document+`"`+more+`}`)
+		var lines []any
+		warnings, _ := got["warnings"].([]any)
+		for _, w := range warnings {
+			lines = append(lines, w.(map[string]any)["line"])
+		}
+		if text := fmt.Sprint(warnings); fmt.Sprint(lines) != "[4 5 7 8]" || !strings.Contains(text, `no app with workflow "unknown"`) {
+			t.Errorf("got %d and the warnings %s", status, text)
+		}
+	}
+}
+
 // TestFlowGraphs reads the graphs of two versions, and that of a run, which keeps the version that it began with.
 func TestFlowGraphs(t *testing.T) {
 	t.Parallel()
