@@ -100,8 +100,6 @@ type commanding struct {
 	// follows is the copy of the call, if the function learns of the events of its commands by itself; else nil. By is the
 	// same if it writes, and does not only extend the lease.
 	follows, by *queue.Copy
-	// again is set if another invocation must follow this one.
-	again bool
 }
 
 func newCommanding(project entities.Project, runID entities.RunID, handle string) *commanding {
@@ -125,21 +123,14 @@ func (c *commanding) Lock(b *pgx.Batch) func([]eventlog.Request) error {
 	}
 }
 
-// StartNext notes whether the commands call for another invocation. It starts none: this one is under way.
-func (c *commanding) StartNext(_ *pgx.Batch, newEvents bool) func() *eventlog.InlineStart {
-	c.again = newEvents && c.follows == nil
-	return nil
-}
+// StartNext starts no invocation: this one is under way.
+func (*commanding) StartNext(*pgx.Batch, bool) func() *eventlog.InlineStart { return nil }
 
-// Finish extends the lease in the transaction of the commands.
-func (c *commanding) Finish(last *pgx.Batch) { c.KeepIn(last, c.again, c.by) }
-
-// Optimistic does in a conditional statement what the other methods do. The end of the run deletes its work.
-func (c *commanding) Optimistic(s *pg.Conditional, o eventlog.Outlook) bool {
+// AddTo extends the lease. The end of the run deletes its work.
+func (c *commanding) AddTo(s *pg.Conditional, o eventlog.Outlook) {
 	if o.Ended {
 		c.RequireLease(s, "", c.by)
 	} else {
 		c.KeepIf(s, o.News && c.follows == nil, c.by, o.Events)
 	}
-	return true
 }

@@ -29,8 +29,8 @@ type invocationEnd struct {
 	// by is the copy of the call that has answered; nil if it has not said what it knows.
 	by    *queue.Copy
 	guard *queue.LeaseGuard
-	// runOpen is set if the answer does not end the run, newEvents if the run must be invoked again at once.
-	runOpen, newEvents bool
+	// newEvents is set if the run must be invoked again at once.
+	newEvents bool
 	// next is the next invocation, if the answer's transaction starts it.
 	next *queue.Delivery
 	// timerSet is set if the run's work is due at a later time.
@@ -49,7 +49,7 @@ func (e *invocationEnd) Lock(b *pgx.Batch) func([]eventlog.Request) error {
 // slot. If the answer says what the run awaits, the log knows whether the events that came during the invocation
 // count.
 func (e *invocationEnd) StartNext(b *pgx.Batch, newEvents bool) func() *eventlog.InlineStart {
-	e.runOpen, e.newEvents = true, newEvents || e.guard.Again && e.awaiting == nil
+	e.newEvents = newEvents || e.guard.Again && e.awaiting == nil
 	if !e.newEvents || !e.reservation.Made() {
 		return nil
 	}
@@ -58,38 +58,25 @@ func (e *invocationEnd) StartNext(b *pgx.Batch, newEvents bool) func() *eventlog
 	return e.next.InlineStart
 }
 
-// Finish ends the lease in the answer's transaction, unless the run's work was deleted with the run or leased again.
-// If the run goes on, it notes what the function knows.
-func (e *invocationEnd) Finish(last *pgx.Batch) {
-	if e.runOpen {
-		e.NoteHeard(pg.Batch{Batch: last}, e.heard)
+// AddTo ends the lease, and notes what the function knows if the run goes on. The work of a run that has ended is
+// deleted with the run. The work of a run without new events, which waits for something other than time, is deleted
+// here. In all other cases, and if the lock on the run is held anyway, suspend decides.
+func (e *invocationEnd) AddTo(s *pg.Conditional, o eventlog.Outlook) {
+	if o.Ended {
+		e.RequireLease(s, "", e.by)
+		return
 	}
-	if e.runOpen && e.next == nil {
-		e.suspend(last)
-	}
-}
-
-// Optimistic ends the invocation in a conditional statement. The work of a run that has ended is deleted with the run.
-// The work of a run without new events, which waits for something other than time, is deleted here; new events may be
-// none that the run awaits, but only the locked append knows. It returns false in all other cases, which need the
-// locked append, as does an answer that calls for an invocation itself.
-func (e *invocationEnd) Optimistic(c *pg.Conditional, o eventlog.Outlook) bool {
-	switch {
-	case o.Next:
-		return false
-	case o.Ended:
-		e.RequireLease(c, "", e.by)
-	case o.Open && o.Await == nil: // a step or hook is open, and its event enqueues new work
-		e.EndIf(c, ` AND NOT again`, e.by)
-		e.NoteHeard(c, e.heard)
-		store.RequireNoWait(c, e.RunID)
-	case o.Open && o.Await.At == nil:
-		e.EndIf(c, ` AND NOT again`, e.by)
-		e.NoteHeard(c, e.heard)
+	switch waitsForEvent := o.Open && !o.Next && (o.Await == nil || o.Await.At == nil); {
+	case e.next != nil: // which has the lease
+	case e.guard != nil || !waitsForEvent: // new events may be none that the run awaits: only the lock tells
+		s.UnderLock(e.suspend)
+	case o.Await == nil: // a step or hook is open, and its event enqueues new work
+		e.EndIf(s, ` AND NOT again`, e.by)
+		store.RequireNoWait(s, e.RunID)
 	default:
-		return false
+		e.EndIf(s, ` AND NOT again`, e.by)
 	}
-	return true
+	e.NoteHeard(s, e.heard)
 }
 
 // afterCommit calls the function for the next invocation, if it was started, and wakes the timer. If the

@@ -478,18 +478,14 @@ type workEnd struct{ queue.Delivery }
 // Lock checks the lease.
 func (w workEnd) Lock(b *pgx.Batch) func([]eventlog.Request) error { return checkLease(w.Delivery)(b) }
 
-// Finish deletes the work.
-func (w workEnd) Finish(b *pgx.Batch) { w.EndIn(b) }
-
-// Optimistic does both in a conditional statement.
-func (w workEnd) Optimistic(s *pg.Conditional, o eventlog.Outlook) bool {
+// AddTo deletes the work. That of a run which ends is deleted with the run.
+func (w workEnd) AddTo(s *pg.Conditional, o eventlog.Outlook) {
 	if o.Follows {
 		w.RequireNoInvocation(s)
 	}
-	if o.Follows && o.Ended { // the work is deleted with the run
+	if o.Follows && o.Ended {
 		w.RequireLease(s, "", nil)
 	} else {
 		w.EndIf(s, "", nil)
 	}
-	return true
 }

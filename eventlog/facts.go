@@ -48,6 +48,10 @@ type facts struct {
 	onEnd []trigger.OnEnd
 	// waits is set if the run waits for slots of limits, which is read only for its start.
 	waits bool
+	// gate decides about the limits of the runs that the requests create, and stepGate about those of the steps. They are
+	// nil if no limit does, and in the facts of the cache: there, conditions of the statement stand for them.
+	gate     *admission
+	stepGate *stepGate
 	// admitted is set if the requests have passed the fence together.
 	admitted bool
 	// unheard is set if the answer's function must hear of an event that arrived during its invocation.
@@ -120,6 +124,21 @@ func lockAndRead(b *pgx.Batch, c call) *facts {
 		trigger.LoadOnEnd(b, project, runID, &f.onEnd)
 	}
 	return f
+}
+
+// readMore reads, in the transaction that holds the lock on the run, the facts that depend on those which were read with
+// the lock. It completes the requests by them.
+func (l *Log) readMore(ctx context.Context, tx pgx.Tx, c *call, f *facts) (err error) {
+	if f.gate, err = l.openGate(ctx, tx, c, f); err != nil {
+		return err
+	}
+	if f.stepGate, err = c.openStepGate(ctx, tx, f); err != nil {
+		return err
+	}
+	if err := c.findKnown(ctx, tx, f); err != nil {
+		return err
+	}
+	return c.readVictims(ctx, tx, f)
 }
 
 // byToken returns the requests ordered by token: transactions that lock several tokens must take them in one order.
@@ -270,14 +289,17 @@ func withKnownOutput(created entities.Event, known memo.Known) []entities.Event 
 	return []entities.Event{created, completed}
 }
 
-// keepOutputs queues the writes that make outputs known, unless they are large.
-func (c call) keepOutputs(b *pgx.Batch, d decision) {
+// keepOutputs adds the writes that make outputs known, unless they are large.
+func (c call) keepOutputs(s *pg.Conditional, d decision) {
 	for i, r := range c.requests {
-		o := d.outcomes[i]
-		if r.Keep == nil || o.Err != nil || o.Repeated || len(r.Payload) > memo.MaxOutput {
+		if r.Keep == nil || len(r.Payload) > memo.MaxOutput {
 			continue
 		}
-		memo.Keep(b, c.project, *r.Keep, entities.MemoRef{RunID: c.runID, Seq: o.Event.Seq})
+		if o := d.outcomes[i]; o.Err == nil && !o.Repeated {
+			s.UnderLock(func(b *pgx.Batch) {
+				memo.Keep(b, c.project, *r.Keep, entities.MemoRef{RunID: c.runID, Seq: o.Event.Seq})
+			})
+		}
 	}
 }
 

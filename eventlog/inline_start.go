@@ -40,27 +40,16 @@ type InlineStart struct {
 	Size int64
 }
 
-// enqueueLocked queues the decision's writes and enqueues the work that follows. For a run that the server continues it
-// enqueues first: the queue decides which work starts in this process, and the events of those starts become part of
-// the decision.
+// enqueueLocked enqueues the work that follows from a decision, and records in the decision what starts of it.
 func (l *Log) enqueueLocked(
-	ctx context.Context, tx pgx.Tx, last *pgx.Batch, f facts, d *decision, c call,
+	ctx context.Context, tx pgx.Tx, s *pg.Conditional, c call, d *decision,
 ) (ended func(error), err error) {
-	if !d.serverDriven() {
-		d.queueLocked(last, f)
-		if len(d.messages) == 0 {
-			return nil, nil
-		}
-		_, ended, err = l.enqueuer.Enqueue(ctx, tx, last, d.messages)
-		return ended, err
-	}
 	var before pgx.Batch
 	var own func() *InlineStart
-	messages := d.messages
 	if i := c.invocation(); i != nil {
-		own = i.StartNext(&before, wantsInvocation(c.runID, messages))
-		messages = withoutInvocation(c.runID, messages)
+		own = i.StartNext(&before, wantsInvocation(c.runID, d.messages))
 	}
+	messages := c.toEnqueue(*d)
 	due := map[entities.WaitID]entities.Wait{}
 	if d.before.Run != nil && (own != nil || wantsInvocation(d.after.Run.ID, messages)) {
 		store.LoadDueWaits(&before, d.after.Run.ID, due)
@@ -72,30 +61,31 @@ func (l *Log) enqueueLocked(
 		}
 	}
 	if err := pg.SendQueued(ctx, tx, &before); err != nil {
-		return ended, err
+		return nil, err
 	}
 	if own != nil {
 		starts = append(starts, own())
 	}
 	d.addWaits(due)
-	for _, s := range starts {
-		d.recordStart(s, c.now)
+	for _, start := range starts {
+		d.recordStart(start, c.now)
 	}
-	d.queueLocked(last, f)
-	for _, s := range starts {
-		if d := d.forRun(s.RunID); s.invokes() && !l.attachLog(s, d) {
-			read.Measure(last, s.RunID, (*l.after.Load())(s.RunID), s.Events, &s.Size)
+	for _, start := range starts {
+		if start.invokes() && !l.attachLog(start, d.forRun(start.RunID)) {
+			s.UnderLock(func(b *pgx.Batch) {
+				read.Measure(b, start.RunID, (*l.after.Load())(start.RunID), start.Events, &start.Size)
+			})
 		}
 	}
 	return ended, nil
 }
 
-// enqueueOptimistic adds to a conditional statement what enqueueLocked and the call's options would do. It reports
-// false if that needs facts that are not cached: whether a message must wait for slots of limits, whether an
-// invocation is the first of the run, which waits are over, or the log that an invocation's call carries.
-func (l *Log) enqueueOptimistic(s *pg.Conditional, d *decision, c call) (ended func(error), ok bool) {
-	messages, ok := c.addTo(s, *d)
-	if !ok || slices.ContainsFunc(messages, d.mayWait) {
+// enqueueOptimistic adds to a conditional statement what enqueueLocked would do. It reports false if that needs facts
+// that are not cached: whether a message must wait for slots of limits, whether an invocation is the first of the run,
+// which waits are over, or the log that an invocation's call carries.
+func (l *Log) enqueueOptimistic(s *pg.Conditional, c call, d *decision) (ended func(error), ok bool) {
+	messages := c.toEnqueue(*d)
+	if slices.ContainsFunc(messages, d.mayWait) {
 		return nil, false
 	}
 	if len(messages) == 0 {

@@ -241,7 +241,7 @@ func (g *stepGate) share(d *decision) {
 type admission struct {
 	gate      *limit.Gate
 	ancestors []entities.LimitUse
-	// writes are queued last, when the rows of the runs are there.
+	// writes are queued when the rows of the runs are there.
 	writes []func(*pgx.Batch)
 }
 
@@ -388,15 +388,15 @@ func replaced(run *entities.Run, id entities.RunID) message.Message {
 	return m
 }
 
-// write queues the permits.
-func (a *admission) write(b *pgx.Batch) {
+// addTo adds the permits to the append's statement.
+func (a *admission) addTo(s *pg.Conditional) {
 	if a == nil {
 		return
 	}
 	for _, w := range a.writes {
-		w(b)
+		s.UnderLock(w)
 	}
-	a.gate.Write(b)
+	s.UnderLock(a.gate.Write)
 }
 
 // notifyLimiter says to the limiter what a committed decision lets wait or go.

@@ -25,7 +25,7 @@ type AppendOptions struct {
 	// Seen is the position of the last event that the caller says to know. The append fails with [entities.ErrInvalid] if
 	// the log is shorter.
 	Seen int64
-	// Streams are written and closed, before the companion finishes. A stream that is already closed stays as it is.
+	// Streams are written and closed. A stream that is already closed stays as it is.
 	Streams []WholeStream
 	// Messages are sent, whatever the outcomes of the requests.
 	Messages []message.Message
@@ -36,33 +36,31 @@ type AppendOptions struct {
 }
 
 // Companion is what an append's transaction does besides: it ends a delivery or moves a schedule on, for example.
-//
-// Lock and Finish are called in a transaction that holds the run's lock, which may be tried again. Optimistic stands in
-// for both in a conditional statement, which cannot read anything before it writes.
 type Companion interface {
-	// Lock queues locks and reads, which are executed after the run is locked. The check that it returns is called next,
-	// before anything is decided. It may fill in data and payloads of the requests, but must not change what they are
-	// about. Its error rolls the transaction back.
+	// Lock is called if the append locks the run, perhaps several times. It queues locks and reads, which are executed
+	// after the run is locked. The check that it returns is called next, before anything is decided. It may fill in data
+	// and payloads of the requests, but must not change what they are about. Its error rolls the transaction back.
 	Lock(b *pgx.Batch) (check func([]Request) error)
-	// Finish is called last, even if nothing was appended. It queues statements that are sent together with the commit.
-	Finish(b *pgx.Batch)
-	// Optimistic adds to a conditional statement what Lock and Finish would do, or reports false if that needs the lock.
-	Optimistic(s *pg.Conditional, o Outlook) bool
+	// AddTo adds what the companion writes to the statement that writes the append, even if nothing is appended. It adds
+	// the conditions that the check would have checked, too. What needs the lock it adds by [pg.Conditional.UnderLock].
+	AddTo(s *pg.Conditional, o Outlook)
 }
 
 // Invocation is the companion of an append by the run's own invocation: it decides on the next invocation in place of
 // the queue.
 type Invocation interface {
 	Companion
-	// StartNext is called between Lock and Finish if the server continues the run. NewEvents is set if the events call for
+	// StartNext is called between Lock and AddTo if the server continues the run. NewEvents is set if the events call for
 	// an invocation at once. The statements that it queues are executed before anything is written. Then the function that
 	// it returns, which may be nil, is called; it returns the invocation that starts.
 	StartNext(b *pgx.Batch, newEvents bool) (started func() *InlineStart)
 }
 
-// UnderLock is a companion that needs the run's lock. Its functions may be nil; they are those of [Companion].
+// UnderLock is a companion that needs the run's lock. Its functions may be nil.
 type UnderLock struct {
+	// Guard is [Companion.Lock].
 	Guard func(b *pgx.Batch) (check func([]Request) error)
+	// Write queues statements that are executed after the events and rows are written, before the commit.
 	Write func(b *pgx.Batch)
 }
 
@@ -74,15 +72,14 @@ func (u UnderLock) Lock(b *pgx.Batch) (check func([]Request) error) {
 	return u.Guard(b)
 }
 
-// Finish implements [Companion].
-func (u UnderLock) Finish(b *pgx.Batch) {
-	if u.Write != nil {
-		u.Write(b)
-	}
+// AddTo implements [Companion].
+func (u UnderLock) AddTo(s *pg.Conditional, _ Outlook) {
+	s.UnderLock(func(b *pgx.Batch) {
+		if u.Write != nil {
+			u.Write(b)
+		}
+	})
 }
-
-// Optimistic implements [Companion].
-func (UnderLock) Optimistic(*pg.Conditional, Outlook) bool { return false }
 
 // Outlook is what an append knows about how its run goes on.
 type Outlook struct {
@@ -237,29 +234,34 @@ func withoutInvocation(runID entities.RunID, messages []message.Message) []messa
 	})
 }
 
-// addTo adds to a conditional statement what the options ask for, and returns the messages that are left to send. It
-// reports false if that needs the lock.
-func (c call) addTo(s *pg.Conditional, d decision) ([]message.Message, bool) {
-	switch {
-	case len(c.Streams) > 0:
-		return nil, false
-	case c.With == nil:
-		return d.messages, true
-	case c.invocation() == nil:
-		return d.messages, c.With.Optimistic(s, d.outlook())
+// toEnqueue returns the messages that the queue gets: all, except that the companion decides on the invocation that
+// follows its own.
+func (c call) toEnqueue(d decision) []message.Message {
+	if c.invocation() == nil {
+		return d.messages
 	}
-	rest, o := withoutInvocation(c.runID, d.messages), d.outlook()
-	o.News, o.Next = wantsInvocation(c.runID, d.messages), len(rest) < len(d.messages)
-	return rest, c.With.Optimistic(s, o)
+	return withoutInvocation(c.runID, d.messages)
 }
 
-// finish writes the call's streams, and what the companion writes.
-func (c call) finish(b *pgx.Batch) {
+// addTo adds to the append's statement what the options ask for.
+func (c call) addTo(s *pg.Conditional, d decision) {
+	if len(c.Streams) > 0 {
+		s.UnderLock(c.writeStreams)
+	}
+	if c.With == nil {
+		return
+	}
+	o := d.outlook()
+	if c.invocation() != nil {
+		o.News, o.Next = wantsInvocation(c.runID, d.messages), len(c.toEnqueue(d)) < len(d.messages)
+	}
+	c.With.AddTo(s, o)
+}
+
+// writeStreams queues the writes of the call's streams.
+func (c call) writeStreams(b *pgx.Batch) {
 	for _, s := range c.Streams {
 		store.AppendChunks(b, c.project, c.runID, s.Name, [][]byte{s.Data}, c.now)
 		store.CloseStream(b, c.project, c.runID, s.Name, c.now)
-	}
-	if c.With != nil {
-		c.With.Finish(b)
 	}
 }

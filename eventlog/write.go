@@ -11,6 +11,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/pg"
+	"github.com/stepwell-dev/stepwell/starts/trigger"
 )
 
 // The xid of an event is the place of its transaction ([pg.FeedPlace]), but never less than that of the run's previous
@@ -23,20 +24,35 @@ var (
 	xidInOrder = `greatest(` + xidOfNow + `, (SELECT xid FROM events WHERE run_id = $1 AND seq = $2::bigint - 1))`
 )
 
-// queueLocked queues the decision's writes one by one, and those of the children that it creates. The transaction must
-// hold the lock on the run. Victims come first: their tokens are then free.
-func (d decision) queueLocked(b *pgx.Batch, f facts) {
-	for _, victim := range d.victims {
-		victim.queueLocked(b, facts{Snapshot: victim.before})
-	}
-	if d.changes() {
-		var s pg.Conditional
-		d.addTo(&s, f, xidInOrder)
-		s.QueueLocked(b)
-	}
+// queueAlone queues the writes of a decision about another run than the append's, whose lock the transaction holds.
+func (d decision) queueAlone(b *pgx.Batch) {
+	var s pg.Conditional
+	d.addTo(&s, facts{Snapshot: d.before}, xidInOrder)
+	s.QueueLocked(b)
+}
+
+// addDecision adds to an append's statement the writes of the decision, and what it depends on besides the length of
+// the log. Limits adds those of the runs that it creates or starts.
+func (c call) addDecision(s *pg.Conditional, f facts, d decision, xid string, limits func(*pg.Conditional)) {
 	for _, child := range d.children {
-		child.queueLocked(b, facts{Snapshot: child.before})
+		s.UnderLock(child.queueAlone)
 	}
+	named, all := f.stepUses(c.requests)
+	if len(named) > 0 {
+		limit.RequireKnown(s, c.project, named)
+	}
+	if len(all) > len(named) { // with those of the policy
+		limit.RequireFits(s, c.project, all)
+	}
+	limits(s)
+	if d.changes() {
+		d.addTo(s, f, xid)
+	}
+	d.requireMovement(s)
+	if d.endsRun() {
+		trigger.RequireNoneOnEnd(s, c.project, d.after.Run.WorkflowName)
+	}
+	c.keepOutputs(s, d)
 }
 
 // addTo adds the decision's writes to a conditional statement: the run's row, the events, and the difference between

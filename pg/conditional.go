@@ -45,6 +45,8 @@ type Conditional struct {
 	locked bool
 	// earlier are executed before the statement, in its transaction.
 	earlier []Write
+	// underLock are what [Conditional.UnderLock] adds.
+	underLock []func(*pgx.Batch)
 	// applied says whether the last execution has applied.
 	applied bool
 }
@@ -75,6 +77,14 @@ func (c *Conditional) RequireLocked(condition string, args ...any) {
 func (c *Conditional) Earlier(sql string, args ...any) {
 	c.earlier = append(c.earlier, Write{SQL: sql, Args: args})
 }
+
+// UnderLock adds what only a transaction can do that holds the lock on the run: [Conditional.QueueLocked] has it queued
+// after the writes.
+func (c *Conditional) UnderLock(queue func(*pgx.Batch)) { c.underLock = append(c.underLock, queue) }
+
+// NeedsLock reports whether [Conditional.UnderLock] has added something: then the statement must not be executed by
+// itself.
+func (c *Conditional) NeedsLock() bool { return len(c.underLock) > 0 }
 
 // Add implements [Writer].
 func (c *Conditional) Add(w Write) { c.writes = append(c.writes, w) }
@@ -154,9 +164,9 @@ func (c *Conditional) read(row pgx.Row) error {
 	return err
 }
 
-// QueueLocked queues the writes as single statements, for a transaction that holds the lock on the run. Nobody else can
-// then change what the writes depend on, so they need no condition: requirements are left out. A conflict on the run's
-// row is an error of the transaction.
+// QueueLocked queues the writes as single statements, for a transaction that holds the lock on the run and has checked
+// what they depend on. Nobody else can change that, so they need no condition: requirements are left out. A conflict on
+// the run's row is an error of the transaction. The run's row is not written if nothing is [Conditional.About] it.
 //
 // It exists because Postgres would have to plan one statement anew for each combination of writes, while single ones
 // are prepared once per connection.
@@ -164,9 +174,14 @@ func (c *Conditional) QueueLocked(b *pgx.Batch) {
 	run := c.run
 	run.Rest = "" // without ON CONFLICT DO NOTHING
 	w := Batch{b}
-	w.Add(run)
+	if run.SQL != "" {
+		w.Add(run)
+	}
 	for _, write := range c.writes {
 		w.Add(write)
+	}
+	for _, queue := range c.underLock {
+		queue(b)
 	}
 }
 

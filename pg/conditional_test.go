@@ -1,6 +1,11 @@
 package pg
 
-import "testing"
+import (
+	"slices"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+)
 
 // TestRenumber: only parameters have numbers. A $ of a pattern stays, or the pattern would match nothing.
 func TestRenumber(t *testing.T) {
@@ -30,5 +35,37 @@ func TestSizeIsThatOfThePayloads(t *testing.T) {
 	c.Add(Write{Args: []any{[][]byte{make([]byte, 20), nil}, []string{"abc", "d"}}})
 	if got := c.Size(); got != 3+100+20+4 {
 		t.Errorf("got %d bytes, want 127", got)
+	}
+}
+
+// TestQueueLockedWritesInOrder: the run, the writes, and what needs the lock, without the conditions.
+func TestQueueLockedWritesInOrder(t *testing.T) {
+	t.Parallel()
+	var c Conditional
+	c.Require(`false`)
+	c.Add(Write{SQL: `UPDATE steps`, If: `false`})
+	if c.NeedsLock() {
+		t.Error("a statement without UnderLock needs the lock")
+	}
+	c.UnderLock(func(b *pgx.Batch) { b.Queue(`UPDATE memos`) })
+	if !c.NeedsLock() {
+		t.Error("a statement with UnderLock does not need the lock")
+	}
+	c.Add(Write{SQL: `UPDATE waits`})
+	queued := func() (list []string) {
+		var b pgx.Batch
+		c.QueueLocked(&b)
+		for _, q := range b.QueuedQueries {
+			list = append(list, q.SQL)
+		}
+		return list
+	}
+	rows := []string{`UPDATE steps`, `UPDATE waits`, `UPDATE memos`}
+	if got := queued(); !slices.Equal(got, rows) {
+		t.Errorf("got %q about no run, want %q", got, rows)
+	}
+	c.About(Write{SQL: `INSERT INTO runs`, Rest: ` ON CONFLICT DO NOTHING`})
+	if got, want := queued(), append([]string{`INSERT INTO runs`}, rows...); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -175,25 +175,16 @@ type Copy struct {
 	Request int64
 }
 
-// KeepIn restarts the lease as part of the batch. With again, the work is done once more after this delivery. The
-// commands in the batch's transaction are those of the copy; nil for a function that does not follow the log.
-func (d Delivery) KeepIn(b *pgx.Batch, again bool, by *Copy) {
-	b.Queue(keepSQL, d.keepArgs(again, by, nil)...)
-}
-
-// KeepIf is [Delivery.KeepIn] as part of a conditional statement, which it makes depend on what RequireLease says. The
-// log has as many events with the commands.
+// KeepIf restarts the lease as part of a conditional statement, which it makes depend on what RequireLease says. With
+// again, the work is done once more after this delivery. The commands in the statement are those of the copy; nil for a
+// function that does not follow the log. The log has as many events with them.
 func (d Delivery) KeepIf(c *pg.Conditional, again bool, by *Copy, events int64) {
 	d.RequireLease(c, "", by)
-	c.Add(pg.Write{SQL: keepSQL, Args: d.keepArgs(again, by, &events)})
-}
-
-func (d Delivery) keepArgs(again bool, by *Copy, events *int64) []any {
 	var request *int64
 	if by != nil {
 		request = &by.Request
 	}
-	return []any{d.Lease, leaseTime, again, request, events}
+	c.Add(pg.Write{SQL: keepSQL, Args: []any{d.Lease, leaseTime, again, request, events}})
 }
 
 // NoteHeard notes, as part of a transaction that holds the lock on the run, up to which position of the log the

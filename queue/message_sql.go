@@ -410,13 +410,11 @@ func (q *Queue) Revive(ctx context.Context, tx pgx.Tx, m message.Message) (ended
 const extendSQL = `UPDATE messages SET due_at = now() + $2 WHERE ` + OfLease
 
 // keepSQL restarts the lease $1 for the time $2. $3 says whether the work must be done again after this delivery. $4 is
-// the request of a copy of the call that writes, or NULL, and $5 how many events the log has then, or NULL if the
-// transaction has written them already. See [Copy].
+// the request of a copy of the call that writes, or NULL, and $5 how many events the log has then. See [Copy].
 const keepSQL = `
-	UPDATE messages m
+	UPDATE messages
 	SET due_at = now() + $2, again = again OR $3, unreached = 0, written_by = coalesce($4::bigint, written_by),
-		written_seq = CASE WHEN $4::bigint IS NULL THEN written_seq
-			ELSE coalesce($5::bigint, (SELECT last_seq FROM runs r WHERE r.id = m.run_id)) END
+		written_seq = CASE WHEN $4::bigint IS NULL THEN written_seq ELSE $5::bigint END
 	WHERE ` + OfLease
 
 // endWork deletes the piece of work under the lease $1. It has no condition on the column work: on an empty queue the

@@ -173,14 +173,8 @@ func (a acknowledgement) Lock(b *pgx.Batch) func([]eventlog.Request) error {
 	return func([]eventlog.Request) error { return nil }
 }
 
-// Finish deletes the message.
-func (a acknowledgement) Finish(b *pgx.Batch) { b.Queue(deleteNoted, a.args()...) }
-
-// Optimistic deletes the message by a conditional statement.
-func (a acknowledgement) Optimistic(s *pg.Conditional, _ eventlog.Outlook) bool {
-	a.addTo(s)
-	return true
-}
+// AddTo deletes the message.
+func (a acknowledgement) AddTo(s *pg.Conditional, _ eventlog.Outlook) { a.addTo(s) }
 
 // Nack releases a leased message after a failure of its function. It does nothing if the project's topic has no live
 // lease with this handle.

@@ -231,17 +231,15 @@ func (s start) Lock(b *pgx.Batch) (check func([]eventlog.Request) error) {
 	return func([]eventlog.Request) error { return held() }
 }
 
-func (s start) Finish(b *pgx.Batch) { finish(b, s.decision, s.by) }
-
-func (s start) Optimistic(c *pg.Conditional, _ eventlog.Outlook) bool {
+func (s start) AddTo(c *pg.Conditional, _ eventlog.Outlook) {
 	onlyAdds := len(s.ticks) == 1 && s.ticks[0].Kind == schedule.KindTick && s.sched.WaitingAt == nil
 	if !onlyAdds || !s.by.addTo(c, s.decision) {
-		return false
+		c.UnderLock(func(b *pgx.Batch) { finish(b, s.decision, s.by) })
+		return
 	}
 	schedule.RequireUnchanged(c, s.sched)
 	schedule.Update(c, s.after)
 	schedule.Record(c, s.after, s.ticks[0])
-	return true
 }
 
 // event returns the event that starts the run of a decision. The run that gives way is cancelled in the same
