@@ -40,7 +40,7 @@ type Engine struct {
 	// remembering limits which signals are stored for runs that will listen.
 	remembering *remembering
 	// flowStates has what flows know of their runs.
-	flowStates *flowStates
+	flowStates flowStates
 	// lateAnswers is [lateAnswers], or another time in tests.
 	lateAnswers time.Duration
 	// follows says what follows from news in runs of flows.

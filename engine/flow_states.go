@@ -1,12 +1,9 @@
 package engine
 
 import (
-	"sync"
-
-	"github.com/hashicorp/golang-lru/v2/simplelru"
-
 	"github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/cache"
 	"github.com/stepwell-dev/stepwell/flow"
 )
 
@@ -21,8 +18,6 @@ type keptState struct {
 	lease     string
 	// needsTurn is set if what was decided last cannot ride along, until a turn has carried it out.
 	needsTurn bool
-	// bytes is the memory that the state took when it was kept.
-	bytes int64
 }
 
 // upTo returns the position up to which the log is known.
@@ -50,75 +45,53 @@ const (
 // flowStates keeps the states of the runs that were answered last. A state is taken out while it is used. Losing one
 // costs a call with the whole log.
 type flowStates struct {
-	mu    sync.Mutex
-	runs  *simplelru.LRU[entities.RunID, *keptState]
-	bytes int64
+	*cache.Cache[entities.RunID, *keptState]
 }
 
-func newFlowStates() *flowStates {
-	f := &flowStates{}
-	var err error
-	f.runs, err = simplelru.NewLRU(maxFlowStates, func(_ entities.RunID, s *keptState) { f.bytes -= s.bytes })
-	if err != nil {
-		panic(err) // the size is not positive
+func newFlowStates() flowStates {
+	return flowStates{cache.New(maxFlowStates, maxFlowBytes, func(_ entities.RunID, s *keptState) int { return s.memory() })}
+}
+
+// memory returns how many bytes of memory the state takes, about.
+func (k *keptState) memory() int {
+	n := int(k.Bytes()) + stateBytes
+	for _, e := range k.after {
+		n += len(e.Payload) + eventBytes
 	}
-	return f
+	return n
 }
 
 // seq returns the position of the state of a run, or 0.
-func (f *flowStates) seq(id entities.RunID) int64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if s, ok := f.runs.Peek(id); ok {
-		return s.Seq()
-	}
-	return 0
+func (f flowStates) seq(id entities.RunID) (seq int64) {
+	f.With(id, func(s *keptState) { seq = s.Seq() })
+	return seq
 }
 
 // find returns the position of the state of a run, or 0. It drops a state that exceeds the run's log: a failover may
 // have lost events that the state knows.
-func (f *flowStates) find(run entities.Run) int64 {
+func (f flowStates) find(run entities.Run) int64 {
 	seq := f.seq(run.ID)
 	if seq > run.LastSeq {
-		f.take(run.ID)
+		f.Remove(run.ID)
 		return 0
 	}
 	return seq
 }
 
 // take takes out the state of a run, or returns nil.
-func (f *flowStates) take(id entities.RunID) *keptState {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	s, _ := f.runs.Peek(id)
-	f.runs.Remove(id)
+func (f flowStates) take(id entities.RunID) *keptState {
+	s, _ := f.Take(id)
 	return s
 }
 
-// put keeps a state, unless it is too large, and drops the oldest ones beyond the limits.
-func (f *flowStates) put(id entities.RunID, s *keptState) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.runs.Remove(id)
-	s.bytes = s.Bytes() + stateBytes
-	for _, e := range s.after {
-		s.bytes += int64(len(e.Payload)) + eventBytes
-	}
-	if s.bytes > maxFlowBytes {
-		return
-	}
-	f.bytes += s.bytes
-	f.runs.Add(id, s)
-	for f.bytes > maxFlowBytes {
-		f.runs.RemoveOldest()
-	}
-}
+// put keeps a state, unless it is too large.
+func (f flowStates) put(id entities.RunID, s *keptState) { f.Put(id, s) }
 
 // carriedOut notes that what the turn on a lease has decided was carried out.
-func (f *flowStates) carriedOut(id entities.RunID, lease string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if s, ok := f.runs.Peek(id); ok && s.lease == lease {
-		s.undecided, s.needsTurn, s.lease = false, false, ""
-	}
+func (f flowStates) carriedOut(id entities.RunID, lease string) {
+	f.With(id, func(s *keptState) {
+		if s.lease == lease {
+			s.undecided, s.needsTurn, s.lease = false, false, ""
+		}
+	})
 }

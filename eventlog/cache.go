@@ -5,12 +5,10 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
-
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/cache"
 	"github.com/stepwell-dev/stepwell/entities/kv"
 )
 
@@ -33,7 +31,7 @@ const (
 // just written. A cached run can be stale: a decision made from it must be written by a conditional statement, or
 // checked against the length of the log. Losing the cache loses nothing.
 type runCache struct {
-	runs *recentRuns
+	runs *cache.Cache[entities.RunID, *cachedRun]
 
 	mu     sync.Mutex
 	queues map[entities.RunID]*runQueue
@@ -49,9 +47,6 @@ type cachedRun struct {
 	at time.Time
 	// shared is set if another process has appended to the run too: then it is not cached until the TTL is over.
 	shared bool
-	// counted is how many bytes of [recentRuns.memory] the run takes, and added when it was added last, in nanoseconds
-	// since 1970. They are for all goroutines.
-	counted, added atomic.Int64
 }
 
 // The memory that parts of a cached run take besides their payloads, in bytes, estimated from the sizes of their types.
@@ -62,7 +57,7 @@ const (
 )
 
 // memory returns how many bytes of memory the run takes, about.
-func (c *cachedRun) memory() int64 {
+func (c *cachedRun) memory() int {
 	n := runMemory
 	if c.log != nil {
 		n += eventMemory*len(c.log) + c.bytes
@@ -70,46 +65,12 @@ func (c *cachedRun) memory() int64 {
 	if c.Snapshot != nil {
 		n += entityMemory * (len(c.Steps) + len(c.Waits) + len(c.Store))
 	}
-	return int64(n)
+	return n
 }
 
-// recentRuns are the cached runs, as many as fit into the limit. They shrink with the load: whenever one is added,
-// those that have expired go.
-type recentRuns struct {
-	*lru.Cache[entities.RunID, *cachedRun]
-
-	limit  int64
-	memory atomic.Int64 // of the runs
-}
-
-func newRecentRuns(limit int64) *recentRuns {
-	r := &recentRuns{limit: limit}
-	var err error
-	r.Cache, err = lru.NewWithEvict(int(limit/runMemory), func(_ entities.RunID, gone *cachedRun) {
-		r.memory.Add(-gone.counted.Swap(0))
-	})
-	if err != nil {
-		panic(err) // the size is not positive
-	}
-	return r
-}
-
-// add adds a run, or counts its memory again, and removes the runs that have expired or do not fit.
-func (r *recentRuns) add(id entities.RunID, run *cachedRun) {
-	run.added.Store(run.at.UnixNano())
-	if old, ok := r.Peek(id); ok && old != run {
-		r.Remove(id) // a replacement does not count the old one
-	}
-	size := run.memory()
-	r.memory.Add(size - run.counted.Swap(size))
-	r.Add(id, run)
-	for {
-		_, oldest, ok := r.GetOldest()
-		if !ok || r.memory.Load() <= r.limit && run.at.UnixNano()-oldest.added.Load() <= int64(cacheTTL) {
-			return
-		}
-		r.RemoveOldest()
-	}
+// newRuns returns a cache of as many runs as fit into the limit of memory.
+func newRuns(limit int) *cache.Cache[entities.RunID, *cachedRun] {
+	return cache.New(limit/runMemory, limit, func(_ entities.RunID, run *cachedRun) int { return run.memory() })
 }
 
 // runQueue serializes the appends of this process to a run. In Postgres they would wait for each other too, but each
@@ -122,7 +83,7 @@ type runQueue struct {
 }
 
 func newRunCache() *runCache {
-	return &runCache{runs: newRecentRuns(cacheMemory), queues: map[entities.RunID]*runQueue{}}
+	return &runCache{runs: newRuns(cacheMemory), queues: map[entities.RunID]*runQueue{}}
 }
 
 // acquire waits until no other append of this process is at the run. The caller must call release.
@@ -307,7 +268,7 @@ func (c *runCache) store(d decision, now time.Time) {
 	case fresh && run.shared:
 		return
 	case fresh && d.before.Run != nil && run.Run.LastSeq != d.before.Run.LastSeq:
-		c.runs.add(id, &cachedRun{at: now, shared: true})
+		c.put(id, &cachedRun{at: now, shared: true})
 		return
 	case !ok || run.shared || d.before.Run == nil || run.Run.LastSeq != d.before.Run.LastSeq:
 		run = &cachedRun{Snapshot: NewSnapshot(d.after.Project)}
@@ -322,7 +283,12 @@ func (c *runCache) store(d decision, now time.Time) {
 	addUpToLimit(run.Steps, d.after.Steps, stepEnded)
 	addUpToLimit(run.Waits, d.after.Waits, waitEnded)
 	run.appendLog(d)
-	c.runs.add(id, run)
+	c.put(id, run)
+}
+
+// put keeps a run as of its last append. The cache shrinks with the load: the runs that have expired go.
+func (c *runCache) put(id entities.RunID, run *cachedRun) {
+	c.runs.PutAt(id, run, run.at, run.at.Add(-cacheTTL))
 }
 
 // appendLog adds the appended events to the cached log, or drops the log if it is incomplete or too large. Payloads are

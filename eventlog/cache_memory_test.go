@@ -20,7 +20,7 @@ import (
 func TestCachedRunsTakeBoundedMemory(t *testing.T) {
 	t.Parallel()
 	c := newRunCache()
-	c.runs = newRecentRuns(100 * runMemory)
+	c.runs = newRuns(100 * runMemory)
 	add := func(payload int, at time.Time) {
 		run := *newMemoryRun(t, created, started).snapshot.Run
 		run.ID, run.LastSeq = newRunID(), 1
@@ -36,20 +36,17 @@ func TestCachedRunsTakeBoundedMemory(t *testing.T) {
 		for range 200 {
 			add(tt.payload, day)
 		}
-		if got := c.runs.Len(); got != tt.want {
-			t.Errorf("%d %s runs are cached, want %d", got, name, tt.want)
+		runs, bytes := c.runs.Contents()
+		if len(runs) != tt.want {
+			t.Errorf("%d %s runs are cached, want %d", len(runs), name, tt.want)
 		}
-		if got, size := c.runs.memory.Load(), int64(runMemory+eventMemory+tt.payload); got != int64(tt.want)*size {
-			t.Errorf("%s: %d bytes are counted, want %d runs of %d", name, got, tt.want, size)
+		if size := runMemory + eventMemory + tt.payload; bytes != tt.want*size {
+			t.Errorf("%s: %d bytes are counted, want %d runs of %d", name, bytes, tt.want, size)
 		}
 	}
 	add(0, day.Add(cacheTTL+time.Millisecond))
-	if got := c.runs.Len(); got != 1 {
-		t.Errorf("%d runs are cached after the others have expired, want 1", got)
-	}
-	c.runs.Purge()
-	if got := c.runs.memory.Load(); got != 0 {
-		t.Errorf("%d bytes are counted without a run", got)
+	if runs, bytes := c.runs.Contents(); len(runs) != 1 || bytes != runMemory+eventMemory {
+		t.Errorf("%d runs of %d bytes are cached after the others have expired, want 1", len(runs), bytes)
 	}
 }
 

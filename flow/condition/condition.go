@@ -233,7 +233,7 @@ func (c *Conditions) program(text string) (cel.Program, error) {
 	}
 	program, err := compile(text)
 	if err == nil {
-		c.programs.Add(text, program)
+		c.programs.Put(text, program)
 	}
 	return program, err
 }

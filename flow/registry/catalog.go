@@ -167,6 +167,6 @@ func (r *Registry) catalog(
 	if err != nil {
 		return nil, 0, fmt.Errorf("version %d of catalog %s: %w", newest, name, err)
 	}
-	r.catalogs.Add(key, c)
+	r.catalogs.Put(key, c)
 	return c, newest, nil
 }

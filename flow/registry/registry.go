@@ -353,7 +353,7 @@ func (r *Registry) Program(ctx context.Context, project entities.Project, deploy
 	if err != nil {
 		return nil, fmt.Errorf("version %d of flow %s: %w", v.Version, v.Name, err)
 	}
-	r.programs.Add(key, p)
+	r.programs.Put(key, p)
 	return p, nil
 }
 
