@@ -49,7 +49,8 @@ type flowStates struct {
 }
 
 func newFlowStates() flowStates {
-	return flowStates{cache.New(maxFlowStates, maxFlowBytes, func(_ entities.RunID, s *keptState) int { return s.memory() })}
+	size := func(_ entities.RunID, s *keptState) int { return s.memory() }
+	return flowStates{cache.New(maxFlowStates, maxFlowBytes, size)}
 }
 
 // memory returns how many bytes of memory the state takes, about.

@@ -136,7 +136,8 @@ func (c call) conclude(f facts) (decision, error) {
 
 // needsLock reports whether the call can only be decided under the run's lock, although all facts about it are cached.
 func (c call) needsLock(f facts) bool {
-	return c.rootOf(f) != "" || c.exceeds(f.Snapshot) || f.needLock(c.requests)
+	_, locked := c.With.(UnderLock)
+	return locked || len(c.Streams) > 0 || c.rootOf(f) != "" || c.exceeds(f.Snapshot) || f.needLock(c.requests)
 }
 
 // needLock is [call.needsLock] as to what the requests are.

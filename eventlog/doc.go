@@ -10,13 +10,13 @@
 // The facts are the run and those of its entities that the requests are about. They come from one of two places, and
 // only in that do appends differ:
 //
-//   - From the cache of runs that this process has just appended to. Then the statement applies only if the run's log is
-//     still as long as it is in the cache. The rows of a run are the fold of its log, so the lock would have led to the
-//     same decision. Other conditions stand for what would have been read under the lock: that a lease is live, or that
-//     no limit keeps the run from beginning.
-//   - From reads under the lock on the run's row, if the cache is stale or lacks a fact, or the statement did not apply.
-//     Then the conditions hold, and the writes of the statement are executed one by one in the transaction that holds
-//     the lock. So are those that need it: see [pg.Conditional.UnderLock].
+//   - From the cache of runs that this process has just appended to. Then the statement applies only if the run's log
+//     is still as long as it is in the cache. The rows of a run are the fold of its log, so the lock would have led to
+//     the same decision. Other conditions stand for what would have been read under the lock: that a lease is live, or
+//     that no limit keeps the run from beginning.
+//   - From reads under the lock on the run's row, if the cache is stale or lacks a fact, or the statement did not
+//     apply. Then the conditions hold, and the writes of the statement are executed one by one in the transaction that
+//     holds the lock. So are those that need it: see [pg.Conditional.UnderLock].
 //
 // What else the transaction does, such as to end the delivery that asked for the append, its [Companion] adds to the
 // statement.

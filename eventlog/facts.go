@@ -126,8 +126,8 @@ func lockAndRead(b *pgx.Batch, c call) *facts {
 	return f
 }
 
-// readMore reads, in the transaction that holds the lock on the run, the facts that depend on those which were read with
-// the lock. It completes the requests by them.
+// readMore reads, in the transaction that holds the lock on the run, the facts that depend on those which were read
+// with the lock. It completes the requests by them.
 func (l *Log) readMore(ctx context.Context, tx pgx.Tx, c *call, f *facts) (err error) {
 	if f.gate, err = l.openGate(ctx, tx, c, f); err != nil {
 		return err

@@ -64,7 +64,7 @@ func (l *Log) follow(ctx context.Context, c call, f facts, d decision) (call, fa
 	if starts := l.starts.Load(); d.before.Run == nil && starts != nil {
 		follow = *starts
 	}
-	if follow == nil || c.underLock() || !d.serverDriven() || !wantsInvocation(d.after.Run.ID, d.messages) {
+	if follow == nil || !d.serverDriven() || !wantsInvocation(d.after.Run.ID, d.messages) {
 		return c, f, d
 	}
 	c.consulted.Following = follow(ctx, News{Run: *d.after.Run, Log: l.cache.logOf(d.before.Run), Events: d.events})

@@ -141,6 +141,10 @@ func (l *Log) createLimited(
 		return l.writeOptimistic(ctx, c, f, d, l.group,
 			func(s *pg.Conditional) { start.RequirePolicy(s, c.project, workflow) })
 	}
+	var besides pg.Conditional
+	if c.addTo(&besides, d); besides.NeedsLock() { // which says nothing about the slots
+		return decision{}, false, nil
+	}
 	if l.limited.mayTake(c.project, start.Start, c.now) {
 		written, ok, err := l.writeOptimistic(ctx, c, f, d, l.limited.group,
 			func(s *pg.Conditional) { start.Take(s, c.project, workflow) })

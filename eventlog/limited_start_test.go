@@ -45,3 +45,31 @@ func TestFullLimitsAreNotTried(t *testing.T) {
 	s.tried("p", with("a", "0"), now, false)
 	want("one failure a while later", "a", "new", true)
 }
+
+// grantingQueue grants slots, though there are none.
+type grantingQueue struct{ noQueue }
+
+func (grantingQueue) Awaited(entities.Project, []entities.LimitUse) {}
+func (grantingQueue) Freed(entities.Project, []entities.LimitUse)   {}
+func (grantingQueue) Grants() bool                                  { return true }
+
+// TestStartThatNeedsTheLockSaysNothingAboutSlots: it is not tried without the lock, so its limits do not count as full.
+func TestStartThatNeedsTheLockSaysNothingAboutSlots(t *testing.T) {
+	t.Parallel()
+	l := newFixture(t).with(grantingQueue{})
+	if _, err := limit.NewStore(l.pool, time.Now).Put(t.Context(), home, "cap", limit.Spec{Total: 1}); err != nil {
+		t.Fatal(err)
+	}
+	for what, with := range map[string]Companion{
+		"always": UnderLock{}, "says so itself": struct{ UnderLock }{},
+	} {
+		r := runCreated(newRunID())
+		r.Data.Limits = []entities.LimitUse{{Name: "cap"}}
+		if _, err := l.AppendAll(t.Context(), home, r.RunID, []Request{r}, AppendOptions{With: with}); err != nil {
+			t.Fatal(err)
+		}
+		if n := l.limited.full.Len(); n != 0 {
+			t.Errorf("%s: slots of %d limits count as full", what, n)
+		}
+	}
+}

@@ -353,22 +353,19 @@ func (a *admission) admitRun(d, of *decision) error {
 	if err := a.gate.Known().Check(run.Limits); err != nil {
 		return err
 	}
-	admitted, err := a.gate.Admit(limit.Start{
-		RunID: run.ID, Uses: run.Limits, NotBefore: of.events[0].Data.StartAt,
-	}, run.ParentID != "")
+	created := of.events[0].Data
+	start := limit.Start{
+		RunID: run.ID, Uses: run.Limits, Priority: time.Duration(created.PriorityMS) * time.Millisecond,
+		NotBefore: created.StartAt,
+	}
+	admitted, err := a.gate.Admit(start, run.ParentID != "")
 	if err != nil {
 		return err
 	}
 	if run.StartedAt != nil && !admitted.Granted {
 		return &waitsError{run.ID}
 	}
-	created := of.events[0].Data
-	a.writes = append(a.writes, func(b *pgx.Batch) {
-		a.gate.Insert(b, limit.Start{
-			RunID: run.ID, Uses: run.Limits, Priority: time.Duration(created.PriorityMS) * time.Millisecond,
-			NotBefore: created.StartAt,
-		}, admitted)
-	})
+	a.writes = append(a.writes, func(b *pgx.Batch) { a.gate.Insert(b, start, admitted) })
 	of.waits = !admitted.Granted
 	for i, m := range d.messages {
 		if m.RunID == run.ID && m.Work == message.WorkRun {

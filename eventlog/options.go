@@ -186,12 +186,6 @@ func (c call) hasOptions() bool {
 	return c.With != nil || len(c.Streams) > 0 || len(c.Messages) > 0
 }
 
-// underLock reports whether what the call adds to its requests needs the run's lock.
-func (c call) underLock() bool {
-	_, locked := c.With.(UnderLock)
-	return locked || c.With == nil && c.hasOptions()
-}
-
 // exceeds reports whether the caller says to know more than the log has.
 func (c call) exceeds(before *Snapshot) bool { return before.Run != nil && c.Seen > before.Run.LastSeq }
 

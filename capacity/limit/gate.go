@@ -189,17 +189,19 @@ func (g *Gate) oldest(u entities.LimitUse) (runs []entities.RunID) {
 
 // Insert queues the permits of a run that the transaction creates.
 func (g *Gate) Insert(b *pgx.Batch, s Start, a Admission) {
-	var granted *time.Time
-	if a.Granted {
-		granted = &g.now
-	}
+	s.insert(pg.Batch{Batch: b}, g.project, a.Granted, &g.now)
+}
+
+// insert adds the permits of the run, which are granted or wait. Nil stands for the time of the statement.
+func (s Start) insert(w pg.Writer, project entities.Project, granted bool, now *time.Time) {
 	names, keys, tenants, costs := columnsOf(s.Uses)
-	b.Queue(`
-		INSERT INTO permits (holder, run_id, project, name, key, tenant, cost, created_at, rank_at, granted_at, not_before)
-		SELECT $1, $1, $2, u.*, $7::timestamptz, coalesce($10::timestamptz, $7) - $8::interval, $9::timestamptz,
-			$10::timestamptz
-		FROM unnest($3::text[], $4::text[], $5::text[], $6::integer[]) AS u`,
-		s.RunID, g.project, names, keys, tenants, costs, g.now, s.Priority, granted, s.NotBefore)
+	w.Add(pg.Write{What: "insert permits of a run", Rows: len(names), SQL: `
+		INSERT INTO permits (holder, run_id, project, name, key, tenant, cost, created_at, rank_at, not_before, granted_at)
+		SELECT $1::text, $1::text, $2::text, u.*, now.at, coalesce($8::timestamptz, now.at) - $7::interval, $8::timestamptz,
+			CASE WHEN $9::boolean THEN now.at END
+		FROM unnest($3::text[], $4::text[], $5::text[], $6::integer[]) AS u,
+			coalesce($10::timestamptz, clock_timestamp()) AS now (at)
+		WHERE true`, Args: []any{s.RunID, project, names, keys, tenants, costs, s.Priority, s.NotBefore, granted, now}})
 }
 
 // columnsOf returns the uses as arrays.

@@ -37,7 +37,7 @@ func (s OptimisticStart) Take(c *pg.Conditional, project entities.Project, workf
 			AND w.granted_at IS NULL)
 		OR l.per_key > 0 AND u.cost + `+heldBy(`h.key = u.key`)+` > least(l.per_key, `+strconv.Itoa(mostCounted)+`)
 		OR l.total > 0 AND u.cost + `+heldBy(`true`)+` > least(l.total, `+strconv.Itoa(mostCounted)+`)`)
-	s.insert(c, project, `clock_timestamp()`)
+	s.insert(c, project, true, nil)
 }
 
 // tryLocks locks the limits $3 of project $2 if nobody else has locked one of them. Then it sets stepwell.slots to the
@@ -61,7 +61,7 @@ func heldBy(condition string) string {
 func (s OptimisticStart) Wait(c *pg.Conditional, project entities.Project, workflow string) {
 	s.RequirePolicy(c, project, workflow)
 	requireNone(c, project, s.Uses, `l.name IS NULL OR l.on_full <> 'wait' OR `+tooSmall)
-	s.insert(c, project, `NULL`)
+	s.insert(c, project, false, nil)
 }
 
 // RequirePolicy makes the statement depend on that the policy is what it was, for a run of which only steps have
@@ -75,15 +75,4 @@ func (s OptimisticStart) RequirePolicy(c *pg.Conditional, project entities.Proje
 		WHERE project = $1::text AND workflow = $2::text AND limits = $3::jsonb AND priority = $4::interval
 			AND steps IS NOT DISTINCT FROM $5::jsonb)`,
 		project, workflow, s.Policy.Limits, s.Policy.Priority, s.Policy.Steps)
-}
-
-// insert adds the permits, which are granted at a time.
-func (s OptimisticStart) insert(to pg.Writer, project entities.Project, granted string) {
-	names, keys, tenants, costs := columnsOf(s.Uses)
-	to.Add(pg.Write{What: "insert permits of a run", Rows: len(names), SQL: `
-		INSERT INTO permits (holder, run_id, project, name, key, tenant, cost, created_at, rank_at, not_before, granted_at)
-		SELECT $1::text, $1::text, $2::text, u.*, clock_timestamp(),
-			coalesce($8::timestamptz, clock_timestamp()) - $7::interval, $8::timestamptz, ` + granted + `
-		FROM unnest($3::text[], $4::text[], $5::text[], $6::integer[]) AS u WHERE true`,
-		Args: []any{s.RunID, project, names, keys, tenants, costs, s.Priority, s.NotBefore}})
 }
