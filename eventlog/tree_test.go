@@ -297,6 +297,46 @@ func TestRacersForAKeyStartOneRun(t *testing.T) {
 	}
 }
 
+// TestLostKeyIsDecidedAgain: another run takes the key after a start has found it free, and before it has its row.
+func TestLostKeyIsDecidedAgain(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	root := f.root(t)
+	tx, err := f.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	holder := entities.NewRunID(day)
+	if _, err := tx.Exec(t.Context(), `
+		INSERT INTO runs SELECT (jsonb_populate_record(r, jsonb_build_object('id', $2::text, 'unique_key', 'k'))).*
+		FROM runs r WHERE id = $1`, root, holder); err != nil {
+		t.Fatal(err)
+	}
+	failed := make(chan error, 1)
+	go func() {
+		_, err := f.AppendAll(t.Context(), home, root, []Request{withKey(starts("s", false), "k")}, AppendOptions{})
+		failed <- err
+	}()
+	eventually(t, "the start waits for the other run", func() (waits bool) {
+		if err := f.pool.QueryRow(t.Context(), `
+			SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`,
+		).Scan(&waits); err != nil {
+			t.Fatal(err)
+		}
+		return waits
+	})
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-failed; err != nil {
+		t.Fatal(err)
+	}
+	if end := f.endsOf(t, root)["s"]; end != string(StartedRun(holder)) {
+		t.Errorf("got %s, want the run %s that has the key", end, holder)
+	}
+}
+
 // TestCancelledRootClosesItsTree, on all servers at once and at any depth, also for runs that go on.
 func TestCancelledRootClosesItsTree(t *testing.T) {
 	t.Parallel()
