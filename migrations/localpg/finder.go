@@ -77,8 +77,8 @@ func (fd finder) find(ctx context.Context, f *folder) (programs, error) {
 		}
 	}
 	if major != 0 {
-		return programs{}, fmt.Errorf("data folder %s was written by Postgres %d, and only that version can open it (found: %s): "+
-			"install Postgres %d, or choose another folder",
+		return programs{}, fmt.Errorf("data folder %s was written by Postgres %d, and only that version can open it "+
+			"(found: %s): install Postgres %d, or choose another folder",
 			f.dir, major, cmp.Or(strings.Join(s.found, ", "), "none"), major)
 	}
 	return programs{}, &MissingError{Tried: s.tried}

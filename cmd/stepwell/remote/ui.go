@@ -13,7 +13,7 @@ import (
 )
 
 type uiCmd struct {
-	Print bool `help:"Print the address instead, which other users of the machine cannot read then. Who opens it first, within a minute, has the rights of the key."`
+	Print bool `help:"Only print the address. It signs in whoever opens it first, within a minute."`
 }
 
 // Run opens the dashboard at an address that signs in, once.
