@@ -17,7 +17,7 @@ import (
 
 // carryOut decides on the requests and writes the decision: from the cache if that has the facts, else under the run's
 // lock. The calls of this process about one run are serialized here; in Postgres they would wait for each other too,
-// but each with a connection of its own.
+// but each with a connection of its own. A call that another run has forestalled in taking a key decides again.
 func (l *Log) carryOut(ctx context.Context, c call) (decision, error) {
 	c.now, c.source, c.consulted = l.Now(), admin.SourceOf(ctx), &consulted{}
 	if err := c.validate(); err != nil {

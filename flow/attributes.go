@@ -11,20 +11,34 @@ import (
 
 // readAttributes reads "attributes: {NAME: VALUE}" of a child or a run.
 func (r *reader) readAttributes(o *object, a *action, u usage) {
-	n := o.get("attributes")
+	a.attributes = r.checked(o, "attributes", kindObject, u, func(fixed json.RawMessage) error {
+		_, err := attributesIn(fixed)
+		return err
+	})
+}
+
+// checked reads a field of one kind that may have expressions; nil if it is missing. A value without expressions is
+// checked at once.
+func (r *reader) checked(
+	o *object, name string, want kind, u usage, check func(fixed json.RawMessage) error,
+) *template {
+	n := o.get(name)
 	if n == nil {
-		return
+		return nil
 	}
-	if n.kind != kindObject {
-		r.faults.add(n, CodeType, "want an object with the values of attributes instead of %s", n.kind)
-		return
+	if n.kind != want {
+		r.faults.add(n, CodeType, "want %s instead of %s", want, n.kind)
+		return nil
 	}
-	a.attributes = r.template(n, u)
-	if a.attributes.fixed != nil {
-		if _, err := attributesIn(a.attributes.fixed); err != nil {
-			r.faults.add(n, CodeType, "%v", err)
-		}
+	before := len(*r.faults)
+	t := r.template(n, u)
+	if t.fixed == nil || len(*r.faults) > before {
+		return t
 	}
+	if err := check(t.fixed); err != nil {
+		r.faults.add(n, CodeType, "%v", err)
+	}
+	return t
 }
 
 // attributesOf returns the attributes of the child or run that a step starts; nil for none. Values that are no texts

@@ -205,7 +205,7 @@ var faulty = []struct {
 	{head + "  a: {map: input, do: {steps: {c: {call: x, needs: d}, d: {call: x, needs: c}}}}", []string{"4:35 cycle c needs d needs c"}},
 	{head + "  a: {loop: {do: {call: x}}}", []string{`4:13 missing want "while" or "until"`}},
 	{head + "  a: {loop: {do: {call: x}, until: 'true', max: 10001}}", []string{"4:49 type from 1 to 10000"}},
-	{head + "  a: {flow: x, attributes: [1]}", []string{"4:28 type want an object with the values"}},
+	{head + "  a: {flow: x, attributes: [1]}", []string{"4:28 type want an object instead of a list"}},
 	{head + "  a: {start: x, attributes: {'': x}}", []string{"4:29 type attribute key has 0 characters"}},
 	{head + "  a: {call: x, attributes: {a: x}}", []string{`4:28 unknown there is no field "attributes"`}},
 	{head + "  a: {call: x, limits: [l, l]}", []string{"4:24 type limit l is named twice"}},

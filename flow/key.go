@@ -9,20 +9,10 @@ import (
 
 // readKey reads "key: VALUE" of a child or a run.
 func (r *reader) readKey(o *object, a *action, u usage) {
-	n := o.get("key")
-	if n == nil {
-		return
-	}
-	if n.kind != kindText {
-		r.faults.add(n, CodeType, "want a text instead of %s", n.kind)
-		return
-	}
-	before := len(*r.faults)
-	if a.key = r.template(n, u); a.key.fixed != nil && len(*r.faults) == before {
-		if _, err := keyIn(a.key.fixed); err != nil {
-			r.faults.add(n, CodeType, "%v", err)
-		}
-	}
+	a.key = r.checked(o, "key", kindText, u, func(fixed json.RawMessage) error {
+		_, err := keyIn(fixed)
+		return err
+	})
 }
 
 // keyOf returns the key of the child or run that a step starts; empty for none. A value that is no text becomes its

@@ -37,7 +37,7 @@ func New[K comparable, V any](values, bytes int, size func(K, V) int) *Cache[K, 
 	return c
 }
 
-// Get returns the value of a key, if it is kept, which is a use.
+// Get returns the value of a key, if it is kept. It counts as a use of the value.
 func (c *Cache[K, V]) Get(key K) (V, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,7 +45,7 @@ func (c *Cache[K, V]) Get(key K) (V, bool) {
 	return e.value, ok
 }
 
-// Peek is [Cache.Get] without a use.
+// Peek is [Cache.Get] that does not count as a use.
 func (c *Cache[K, V]) Peek(key K) (V, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -53,7 +53,8 @@ func (c *Cache[K, V]) Peek(key K) (V, bool) {
 	return e.value, ok
 }
 
-// With calls a function with the value of a key, if it is kept, which nobody can get or take meanwhile. That is no use.
+// With calls a function with the value of a key, if it is kept, which nobody can get or take meanwhile. It does not
+// count as a use.
 func (c *Cache[K, V]) With(key K, do func(V)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

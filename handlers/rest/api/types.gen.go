@@ -1090,7 +1090,7 @@ type LiveHello struct {
 	// Time RFC 3339 in UTC, to the millisecond.
 	Time Time `json:"time"`
 
-	// Resumed Whether the view is told all that happened since `Last-Event-ID`.
+	// Resumed Whether the view gets all that happened since `Last-Event-ID`.
 	Resumed bool `json:"resumed"`
 }
 
