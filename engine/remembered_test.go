@@ -174,9 +174,10 @@ func TestRememberedSignalsAreBounded(t *testing.T) {
 	d := idleServer(t, testdb.New(t))
 	run := d.startWithHooks(t, project)
 	now := d.log.Now()
-	for d.runs.remembering.fits(project, MaxSignal, now) {
-	}
-	for d.runs.remembering.fits(project, 0, now) {
+	for _, size := range []int{MaxSignal, 0} {
+		for range 1 + maxRemembered/(size+rememberedRow) {
+			d.runs.remembering.fits(project, size, now)
+		}
 	}
 	post := func(options ...func(*store.Signal)) store.Signal {
 		s, _, err := d.runs.PostSignal(t.Context(), newSignal(`1`, options...), 0)

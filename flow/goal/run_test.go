@@ -44,10 +44,10 @@ func TestRuns(t *testing.T) {
 			name: "values are handed on byte for byte", want: "y", have: `{"n": 1e2}`,
 			steps: `
   f: {call: f, takes: {n: {}}, gives: {x: {}}}
-  g: {call: g, takes: {x: {}, k: {const: "${7}"}, r: {meta: run.id}}, gives: {y: {}}}`,
+  g: {call: g, takes: {x: {}, k: {const: {"${7}": "${7}"}}, r: {meta: run.id}}, gives: {y: {}}}`,
 			results: map[string]flow.Result{"f": gives(`{"x":"\u00e9"}`), "g": gives(`{"y":{"b":1.0,"a":12345678901234567890}}`)},
 			output:  `{"y":{"b":1.0,"a":12345678901234567890}}`,
-			calls:   []string{`f {"n":1e2}`, `g {"x":"\u00e9","k":"${7}","r":"wrun_trial"}`},
+			calls:   []string{`f {"n":1e2}`, `g {"x":"\u00e9","k":{"${7}":"${7}"},"r":"wrun_trial"}`},
 		},
 		{
 			name: "the run fails as soon as a goal cannot be had, and says why", want: "y", have: `{"n": 1}`,
