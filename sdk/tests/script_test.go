@@ -101,7 +101,7 @@ func (a *author) write() *memserver.Run {
 		_ = a.server.Send(r, "notes", "m0", json.RawMessage("1000")) // it is open
 	}
 	for round := range 4 {
-		a.server.Advance(time.Minute) // less than the long waits
+		a.server.Advance(10 * time.Second) // less than the long waits; all rounds are over while signals are remembered
 		a.delivered()
 		if r.Status != "running" || round == 3 {
 			break
@@ -212,8 +212,9 @@ func (a *author) serve(w http.ResponseWriter, r *http.Request) {
 
 // during sends random commands during a call, and adds their events to it.
 func (a *author) during(c *call) (commands []byte, events string) {
-	all := slices.DeleteFunc(a.commands(*c), func(command map[string]any) bool { // a child is cancelled when the server likes
-		return command["type"] == "cancelStep" && strings.HasPrefix(fmt.Sprint(command["id"]), "c")
+	// A child is cancelled, and a hook gets the signals that its run has missed, when the server likes.
+	all := slices.DeleteFunc(a.commands(*c), func(command map[string]any) bool {
+		return command["signal"] != nil || command["type"] == "cancelStep" && strings.HasPrefix(fmt.Sprint(command["id"]), "c")
 	})
 	commands = encode(map[string]any{"commands": all})
 	choose := a.server.Choose
