@@ -59,8 +59,8 @@ func serveFunction(ctx context.Context, out io.Writer) error {
 	mux.HandleFunc("POST /.well-known/workflow/v1/step", answering(f.step))
 	mux.HandleFunc("POST "+contractPath, answering(f.contract))
 	g := &goFunction{tracker: f.tracker}
-	for path, keepRuns := range map[string]int{goPath: 0, coldGoPath: -1} {
-		handler, err := g.handler(keepRuns)
+	for path, cacheBytes := range map[string]int{goPath: 0, coldGoPath: -1} {
+		handler, err := g.handler(cacheBytes)
 		if err != nil {
 			return fmt.Errorf("serve the app: %w", err)
 		}

@@ -20,14 +20,14 @@ const (
 
 var (
 	// three and threeBatched have three steps, one after the other, and wideGo and wideGoBatched 50 at once.
-	three         = stepwell.DeclareWorkflow[stepwell.None, int]("three")
-	threeBatched  = stepwell.DeclareWorkflow[stepwell.None, int]("three-batched", stepwell.BatchResults())
-	wideGo        = stepwell.DeclareWorkflow[stepwell.None, int]("wide")
-	wideGoBatched = stepwell.DeclareWorkflow[stepwell.None, int]("wide-batched", stepwell.BatchResults())
+	three         = stepwell.NewWorkflow[stepwell.None, int]("three")
+	threeBatched  = stepwell.NewWorkflow[stepwell.None, int]("three-batched", stepwell.BatchResults())
+	wideGo        = stepwell.NewWorkflow[stepwell.None, int]("wide")
+	wideGoBatched = stepwell.NewWorkflow[stepwell.None, int]("wide-batched", stepwell.BatchResults())
 	// longLog makes a log of about so many events, and then receives payloads until one is 0.
-	longLog = stepwell.DeclareWorkflow[int, int]("long-log", stepwell.BatchResults())
+	longLog = stepwell.NewWorkflow[int, int]("long-log", stepwell.BatchResults())
 
-	work   = stepwell.DeclareStep[int, int]("work")
+	work   = stepwell.NewStep[int, int]("work")
 	probes = stepwell.NewHook[int64]("probes")
 )
 
@@ -39,12 +39,12 @@ type goFunction struct {
 }
 
 // handler returns the handler of an app that keeps runs in memory, or none.
-func (f *goFunction) handler(keepRuns int) (http.Handler, error) {
+func (f *goFunction) handler(cacheBytes int) (http.Handler, error) {
 	app := stepwell.NewApp(stepwell.AppConfig{
-		Name: "bench", Server: os.Getenv(serverVariable), Unsigned: "the bench is alone on this machine", KeepRuns: keepRuns,
-		Logger:         slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
-		InterceptTurns: []func(context.Context, stepwell.TurnInfo, func(context.Context) error) error{f.turn},
-		InterceptSteps: []func(context.Context, stepwell.StepInfo, func(context.Context) error) error{f.measured},
+		Name: "bench", Server: os.Getenv(serverVariable), Unsigned: "the bench is alone on this machine", CacheBytes: cacheBytes,
+		Logger:               slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		InterceptInvocations: []func(context.Context, stepwell.InvocationInfo, func(context.Context) error) error{f.invocation},
+		InterceptSteps:       []func(context.Context, stepwell.StepInfo, func(context.Context) error) error{f.measured},
 	})
 	app.Register(
 		work.Bind(func(context.Context, int) (int, error) { return 3, nil }),
@@ -54,8 +54,8 @@ func (f *goFunction) handler(keepRuns int) (http.Handler, error) {
 	return app.Handler()
 }
 
-// turn counts calls, and reports when the call with a payload has been carried out.
-func (f *goFunction) turn(ctx context.Context, t stepwell.TurnInfo, next func(context.Context) error) error {
+// invocation counts calls, and reports when the call with a payload has been carried out.
+func (f *goFunction) invocation(ctx context.Context, t stepwell.InvocationInfo, next func(context.Context) error) error {
 	if t.Run.Workflow != longLog.Name() {
 		f.called(t.Run.ID)
 		return next(ctx)

@@ -33,6 +33,7 @@ type App struct {
 	build       string // empty: that of the program
 	signingKeys string
 	unsigned    string // why calls are accepted without a signature; empty if they are not
+	publicURL   string
 	logger      *slog.Logger
 	now         func() time.Time
 	workflows   map[string]Definition
@@ -57,6 +58,8 @@ type AppConfig struct {
 	// execute steps.
 	Unsigned string
 
+	// PublicURL is where the server reaches the app. [App.Serve] registers the app there, if it is set.
+	PublicURL string
 	// Server is the address of the server, to which workflows write during a call, such as https://stepwell.example.com.
 	// By default it is STEPWELL_URL, and without that the public address that signed calls name. Without any, a call ends
 	// after each step that is executed inline, and the server calls again.
@@ -67,18 +70,17 @@ type AppConfig struct {
 	// Logger is [slog.Default] by default.
 	Logger *slog.Logger
 
-	// KeepRuns limits how many runs stay in memory between their calls, 1,000 by default; fewer than 0 keep none.
-	// KeepBytes limits their size together, 64 MiB by default, and KeepFor how long a run stays after a call, a minute by
-	// default. A call of a run that is kept brings only new events, and does not repeat the workflow from its beginning.
-	KeepRuns, KeepBytes int
-	KeepFor             time.Duration
+	// CacheBytes limits the memory of runs that stay in it between their calls, for a minute: 64 MiB by default; fewer
+	// than 0 keep none. A call of a run that is kept brings only new events, and does not repeat the workflow from its
+	// beginning.
+	CacheBytes int
 
 	// InterceptSteps are wrapped around each attempt of a step, the first of them outermost. Each must call next once, and
 	// return its error or another one; it can add to the context.
 	InterceptSteps []func(ctx context.Context, s StepInfo, next func(context.Context) error) error
-	// InterceptTurns are wrapped around each call of a workflow in the same way. An error holds the run. What they add to
-	// the context, the workflow does not see, but its inline steps do.
-	InterceptTurns []func(ctx context.Context, t TurnInfo, next func(context.Context) error) error
+	// InterceptInvocations are wrapped around each call of a workflow in the same way. An error holds the run. What they
+	// add to the context, the workflow does not see, but its inline steps do.
+	InterceptInvocations []func(ctx context.Context, i InvocationInfo, next func(context.Context) error) error
 
 	// Now is the clock that tells when inline steps ended; [time.Now] by default. With another one, as tests have it,
 	// inline steps make no pauses between attempts: the server makes them.
@@ -92,7 +94,8 @@ type AppConfig struct {
 func NewApp(c AppConfig) *App {
 	a := &App{
 		name: c.Name, build: c.Build, signingKeys: c.SigningKeys, unsigned: c.Unsigned,
-		logger: cmp.Or(c.Logger, slog.Default()), now: c.Now,
+		publicURL: c.PublicURL,
+		logger:    cmp.Or(c.Logger, slog.Default()), now: c.Now,
 		workflows: map[string]Definition{}, steps: map[string]Definition{},
 		calls: newCalls(), serving: newServing(c),
 	}
@@ -337,102 +340,4 @@ func (a *App) Announce(ctx context.Context, c *Client, url string) error {
 	}
 	a.logger.InfoContext(ctx, "registered", "deployment", id, "url", url)
 	return nil
-}
-
-// ErrShutdown is the cause with which [App.Shutdown] ends the contexts of steps.
-var ErrShutdown = errors.New("the program shuts down")
-
-// lastAnswers is how long the calls that a shutdown cuts short have for their answers.
-const lastAnswers = 5 * time.Second
-
-// calls counts the calls under way.
-type calls struct {
-	stopped context.Context //nolint:containedctx // ends with the shutdown, and so do the contexts of calls
-	stop    context.CancelCauseFunc
-
-	mu      sync.Mutex
-	active  int
-	closing bool
-	idle    chan struct{} // closed when a shutdown has begun and no call is under way
-}
-
-func newCalls() *calls {
-	c := &calls{idle: make(chan struct{})}
-	c.stopped, c.stop = context.WithCancelCause(context.Background())
-	return c
-}
-
-// begin counts a call, unless a shutdown has begun. The function ends it.
-func (c *calls) begin(ctx context.Context) (_ context.Context, end func(), ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closing {
-		return nil, nil, false
-	}
-	c.active++
-	ctx, cancel := context.WithCancelCause(ctx)
-	detach := context.AfterFunc(c.stopped, func() { cancel(context.Cause(c.stopped)) })
-	return ctx, func() {
-		detach()
-		cancel(nil)
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.active--; c.active == 0 && c.closing {
-			close(c.idle)
-		}
-	}, true
-}
-
-// close refuses new calls.
-func (c *calls) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.closing && c.active == 0 {
-		close(c.idle)
-	}
-	c.closing = true
-}
-
-// guard counts the calls that pass, describes the app to those who GET it, and refuses calls during a shutdown, so that
-// the server calls another process.
-func (a *App) guard(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, end, ok := a.calls.begin(r.Context())
-		if !ok {
-			writeShutdown(w)
-			return
-		}
-		defer end()
-		if r.Method == http.MethodGet {
-			writeJSON(w, http.StatusOK, a.describe())
-			return
-		}
-		next.ServeHTTP(w, r.WithContext(ctx))
-	})
-}
-
-// writeShutdown lets the server call another process. Nothing counts as an attempt.
-func writeShutdown(w http.ResponseWriter) {
-	w.Header().Set("Retry-After", "0")
-	w.Header().Set("Connection", "close")
-	writeError(w, http.StatusServiceUnavailable, failure{Message: ErrShutdown.Error(), Code: "shutdown"})
-}
-
-// Shutdown refuses new calls and waits for those under way. When ctx ends, it ends their contexts with [ErrShutdown],
-// waits at most five seconds more for their answers, and returns the error of ctx.
-func (a *App) Shutdown(ctx context.Context) error {
-	a.calls.close()
-	select {
-	case <-a.calls.idle:
-		return nil
-	case <-ctx.Done():
-	}
-	a.calls.stop(ErrShutdown)
-	last := time.NewTimer(lastAnswers)
-	defer last.Stop()
-	select {
-	case <-a.calls.idle:
-	case <-last.C:
-	}
-	return context.Cause(ctx)
 }

@@ -1,15 +1,12 @@
 package stepwell_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -29,7 +26,7 @@ func (asText) MarshalText() ([]byte, error) { return []byte("a"), nil }
 func (*asText) UnmarshalText([]byte) error { return nil }
 
 func bound[I, O any](name string) stepwell.Definition {
-	return stepwell.DeclareStep[I, O](name).Bind(func(context.Context, I) (O, error) { return *new(O), nil })
+	return stepwell.NewStep[I, O](name).Bind(func(context.Context, I) (O, error) { return *new(O), nil })
 }
 
 func TestAllProblemsAreRefusedAtOnce(t *testing.T) {
@@ -46,7 +43,7 @@ func TestAllProblemsAreRefusedAtOnce(t *testing.T) {
 		bound[chan int, func()]("no-data"),
 		bound[struct{ Err error }, encodesOnly]("one-way"),
 		bound[map[struct{ A int }]int, struct{ hidden int }]("lost"),
-		stepwell.DeclareWorkflow[string, string]("inbox", stepwell.WithInbox(stepwell.NewInbox[chan int]("in"))).Bind(
+		stepwell.NewWorkflow[string, string]("inbox", stepwell.WithInbox(stepwell.NewInbox[chan int]("in"))).Bind(
 			func(*stepwell.Context, string) (string, error) { return "", nil }),
 	)
 	_, err := app.Handler()
@@ -96,7 +93,7 @@ func TestAnAppDescribesItself(t *testing.T) {
 	for _, c := range []stepwell.AppConfig{{Unsigned: "a test"}, {SigningKeys: signingKey}} {
 		c.Name, c.Build = "shop", "3f20b23"
 		app := stepwell.NewApp(c)
-		app.Register(stepwell.DeclareWorkflow[string, []int]("order").Bind(
+		app.Register(stepwell.NewWorkflow[string, []int]("order").Bind(
 			func(*stepwell.Context, string) ([]int, error) { return nil, nil }))
 		status := http.StatusOK
 		if c.Unsigned == "" {
@@ -134,7 +131,7 @@ func slow(t *testing.T) (app *stepwell.App, h http.Handler, began chan struct{},
 	t.Helper()
 	began, finish = make(chan struct{}), make(chan struct{})
 	app = stepwell.NewApp(stepwell.AppConfig{Name: "shop", Unsigned: "a test", Logger: slog.New(slog.DiscardHandler)})
-	app.Register(stepwell.DeclareStep[string, string]("slow").Bind(
+	app.Register(stepwell.NewStep[string, string]("slow").Bind(
 		func(ctx context.Context, _ string) (string, error) {
 			began <- struct{}{}
 			select {
@@ -214,52 +211,14 @@ func TestAShutdownThatTakesTooLongEndsContexts(t *testing.T) {
 	}
 }
 
-func TestMainCommands(t *testing.T) { //nolint:paralleltest // it replaces the standard output
-	app := stepwell.NewApp(stepwell.AppConfig{Name: "shop", Build: "3f20b23"})
-	for args, want := range map[string]string{
-		"":                   "shop needs one of these commands:\n  replay     replay runs of a server with this code\n  schema",
-		"dance":              "needs one of these commands",
-		"replay -workflow x": `app shop has no workflow "x"`,
-		"version now":        `shop version: unexpected argument "now"`,
-		"serve -x":           "flag provided but not defined: -x",
-		"serve":              "there are no signing keys: set STEPWELL_SIGNING_KEYS",
-		"serve -unsigned test -listen 127.0.0.1:-1": "choose another address with -listen",
+func TestServeSaysWhyItCannot(t *testing.T) {
+	t.Setenv("STEPWELL_SIGNING_KEYS", "")
+	for want, config := range map[string]stepwell.AppConfig{
+		"the app has no signing keys": {Name: "shop"},
+		"listen tcp":                  {Name: "shop", Unsigned: "a test"},
 	} {
-		err := app.Main(t.Context(), strings.Fields(args))
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: got %v, want %q", args, err, want)
+		if err := stepwell.NewApp(config).Serve(t.Context(), "127.0.0.1:-1"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	if got := printed(t, func() error { return app.Main(t.Context(), []string{"version"}) }); got != "shop 3f20b23\n" {
-		t.Errorf("version prints %q", got)
-	}
-	help := func() error { return app.Main(t.Context(), []string{"serve", "-h"}) }
-	if got := printed(t, help); !strings.Contains(got, "-announce URL") {
-		t.Errorf("serve -h prints %q", got)
-	}
-	var schema struct{ Name string }
-	got := printed(t, func() error { return app.Main(t.Context(), []string{"schema"}) })
-	if err := json.Unmarshal([]byte(got), &schema); err != nil || schema.Name != "shop" {
-		t.Errorf("schema prints %s", got)
-	}
-}
-
-// printed returns what a function prints.
-func printed(t *testing.T, f func() error) string {
-	t.Helper()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout := os.Stdout
-	os.Stdout = w
-	err = f()
-	os.Stdout = stdout
-	_ = w.Close()
-	var b bytes.Buffer
-	_, _ = io.Copy(&b, r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b.String()
 }

@@ -291,8 +291,8 @@ type StepInfo struct {
 	Inline bool
 }
 
-// TurnInfo describes a call of a workflow.
-type TurnInfo struct {
+// InvocationInfo describes a call of a workflow.
+type InvocationInfo struct {
 	Run RunInfo
 	// Attempt is the number of the call for the same events, from 1.
 	Attempt int

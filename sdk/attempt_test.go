@@ -19,7 +19,7 @@ func TestAnAttemptEndsAtItsTimeThoughItsCodeDoesNot(t *testing.T) {
 			return Do(w, "step", fn, AttemptTimeout(time.Second), Attempts(2), Backoff(time.Millisecond, time.Millisecond))
 		},
 		"a step": func(w *Context, _ func(context.Context) (string, error)) (string, error) {
-			return DeclareStep[string, string]("step").Run(w, "", AttemptTimeout(time.Second), Attempts(1))
+			return NewStep[string, string]("step").Run(w, "", AttemptTimeout(time.Second), Attempts(1))
 		},
 	} {
 		var attempts atomic.Int32
@@ -28,7 +28,7 @@ func TestAnAttemptEndsAtItsTimeThoughItsCodeDoesNot(t *testing.T) {
 			<-hang
 			return "", errors.New("too late")
 		}
-		step := DeclareStep[string, string]("step")
+		step := NewStep[string, string]("step")
 		app, _ := newTestApp(workflowOf(func(w *Context) (string, error) { return run(w, fn) }),
 			step.Bind(func(ctx context.Context, _ string) (string, error) { return fn(ctx) }))
 		want := map[string]int{"Do": 2, "a step": 1}[name]

@@ -14,8 +14,8 @@ import (
 )
 
 // ErrCancelled is the error of waits in a part of a workflow that was cancelled: the whole run by a request from
-// outside, or the function given to [Within], [Go] or [Map] by the workflow itself. Nothing new can be begun in that
-// part, except with [Context.Detached].
+// outside, or the function given to [Go] or [Map] by the workflow itself. Nothing new can be begun in that part, except
+// with [Context.Detached].
 var ErrCancelled = errors.New("it was cancelled")
 
 // The codes of what was cancelled: codeCancelled before it ended, and codeNotBegun before it began.
@@ -203,18 +203,7 @@ func (x *execution) stoppable(op *engine.Operation) {
 // variables of the workflow. If the handle's part of the workflow is cancelled first, the error is [ErrCancelled].
 func (w *Context) Until(condition func() bool) error {
 	w.co.Await(func() bool { return condition() || w.scope.err != nil })
-	return w.outcome(condition)
-}
-
-// awaitOn is [Context.Until] for a condition that depends on one operation only. The caller has checked its use of the
-// handle.
-func (w *Context) awaitOn(op *engine.Operation, until func() bool) error {
-	w.co.RestOn(op, func() bool { return until() || w.scope.err != nil })
-	return w.outcome(until)
-}
-
-func (w *Context) outcome(until func() bool) error {
-	if until() {
+	if condition() {
 		return nil
 	}
 	return w.scope.err
@@ -228,30 +217,17 @@ func (w *Context) Detached() *Context {
 	return &detached
 }
 
-// Cancellation is the request to cancel a run, which [First] can wait for.
-type Cancellation struct{ exec *execution }
-
-func (c *Cancellation) ready() bool        { return c.exec.cancelled != nil }
-func (c *Cancellation) abandon(string)     {}
-func (c *Cancellation) wasCancelled() bool { return false }
-
-//nolint:unparam // all sources have an error
-func (c *Cancellation) take(*Context) (string, error) { return c.Reason(), nil }
-
-// Reason returns why the run is to be cancelled; it is "timeout" if its time is over. It is empty if nobody has asked.
-func (c *Cancellation) Reason() string {
-	if c.exec.cancelled == nil {
-		return ""
-	}
-	return c.exec.cancelled.Data.Reason
-}
-
-// Cancelled returns the request to cancel the run. Once there is one, all waits return [ErrCancelled], except those
-// with a handle of [Context.Detached]. A workflow that then returns an error that is [ErrCancelled] ends as cancelled.
-// The server forces that after the grace of the request.
-func (w *Context) Cancelled() *Cancellation {
+// Cancelled returns the request to cancel the run, as the future of its reason; that is "timeout" if the run's time is
+// over. Once there is a request, all waits return [ErrCancelled], except those with a handle of [Context.Detached]. A
+// workflow that then returns an error that is [ErrCancelled] ends as cancelled. The server forces that after the grace
+// of the request.
+func (w *Context) Cancelled() *Future[string] {
 	w.co.Check()
-	return &Cancellation{w.exec}
+	x := w.exec
+	return &Future[string]{
+		done: func() bool { return x.cancelled != nil },
+		get:  func() (string, error) { return x.cancelled.Data.Reason, nil },
+	}
 }
 
 // endsCancelled reports whether a workflow's error ends its run as cancelled: somebody has asked for that, and all

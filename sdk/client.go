@@ -36,9 +36,9 @@ type ClientConfig struct {
 	HTTP *http.Client
 }
 
-// ClientFromEnv returns the configuration of the environment: STEPWELL_URL, which is http://127.0.0.1:8788 by default,
-// and STEPWELL_API_KEY.
-func ClientFromEnv() ClientConfig {
+// ClientConfigFromEnv returns the configuration of the environment: STEPWELL_URL, which is http://127.0.0.1:8788 by
+// default, and STEPWELL_API_KEY.
+func ClientConfigFromEnv() ClientConfig {
 	return ClientConfig{
 		URL:    cmp.Or(os.Getenv("STEPWELL_URL"), "http://127.0.0.1:8788"),
 		APIKey: os.Getenv("STEPWELL_API_KEY"),
@@ -135,7 +135,7 @@ type RunStatus string
 // The states of a run. The last three are final.
 const (
 	// StatusCollecting is that of a run that has not started because it waits for further starts: see [Debounced] and
-	// [StartWith].
+	// [StartBatched].
 	StatusCollecting RunStatus = "collecting"
 
 	StatusPending   RunStatus = "pending"
@@ -352,9 +352,9 @@ func (k *InboxKind[T]) AtStart(payload T, options ...SendOption) StartOption {
 	})
 }
 
-// Of reads the value in the store of a run, from outside; false if there is none. A run that does not exist is an
+// Read reads the value in the store of a run, from outside; false if there is none. A run that does not exist is an
 // [*APIError] with the code run_not_found.
-func (k *Key[T]) Of(ctx context.Context, c *Client, runID string) (value T, ok bool, err error) {
+func (k *Key[T]) Read(ctx context.Context, c *Client, runID string) (value T, ok bool, err error) {
 	var stored struct{ Value json.RawMessage }
 	err = c.get(ctx, api.Path("runs", runID, "store", k.name), nil, &stored)
 	if e, refused := errors.AsType[*APIError](err); refused && e.Code == "store_key_not_found" {

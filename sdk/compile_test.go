@@ -52,8 +52,8 @@ import (
 )
 
 var (
-	order    = stepwell.DeclareWorkflow[int, string]("order", stepwell.WithInbox(notes))
-	charge   = stepwell.DeclareStep[int, string]("charge")
+	order    = stepwell.NewWorkflow[int, string]("order", stepwell.WithInbox(notes))
+	charge   = stepwell.NewStep[int, string]("charge")
 	vote     = stepwell.NewHook[int]("vote")
 	paid     = stepwell.NewSignal[int]("paid")
 	notes    = stepwell.NewInbox[string]("notes")
@@ -73,7 +73,7 @@ func wrongUndo(*stepwell.Context, string, *string) error             { return ni
 
 var _ = time.Second
 
-func run(w *stepwell.Context, ctx context.Context, c *stepwell.Child[string]) {
+func run(w *stepwell.Context, ctx context.Context, c *stepwell.Future[string]) {
 	`+line+`
 }
 `, parser.SkipObjectResolution)
@@ -105,11 +105,11 @@ func run(w *stepwell.Context, ctx context.Context, c *stepwell.Child[string]) {
 		"an undo of another step": {`_, _ = charge.Run(w, 1, charge.Undo(undo))`, `_, _ = charge.Run(w, 1, charge.Undo(wrongUndo))`, "cannot use"},
 		"an option of a child":    {`order.Child(w, 1, stepwell.LeaveOnParentEnd())`, `_, _ = charge.Run(w, 1, stepwell.LeaveOnParentEnd())`, "cannot use"},
 		"an option of a hook":     {`vote.Open(w, stepwell.Token("t"))`, `vote.Open(w, stepwell.Attempts(3))`, "cannot use"},
-		"what First cannot await": {`stepwell.First(w, w.Timer(time.Second))`, `stepwell.First(w, time.After(time.Second))`, "does not implement stepwell.Awaitable"},
+		"what is no source":       {`_ = stepwell.On(paid.Wait(w), signalled)`, `_ = stepwell.On(time.After(time.Second), signalled)`, "does not match"},
 		"the function of a map":   {`_, _ = stepwell.Map(w, []string{"a"}, text)`, `_, _ = stepwell.Map(w, []int{1}, text)`, "does not match"},
 		"a Do without a context":  {`_, _ = stepwell.Do(w, "x", func(context.Context) (int, error) { return 1, nil })`, `_, _ = stepwell.Do(w, "x", func(*stepwell.Context) (int, error) { return 1, nil })`, "does not match"},
 		"an option of a Do":       {`_ = stepwell.Exec(w, "x", sends, stepwell.Attempts(3))`, `_ = stepwell.Exec(w, "x", sends, stepwell.Limits())`, "does not implement stepwell.DoOption"},
-		"a memo of a Do":          {`_, _ = charge.Run(w, 1, stepwell.Memo(1, ""), stepwell.ID("x"))`, `_ = stepwell.Exec(w, "x", sends, stepwell.Memo(1, ""))`, "does not implement stepwell.DoOption"},
+		"a call of a Do":          {`_, _ = charge.Run(w, 1, stepwell.Remote(), stepwell.ID("x"))`, `_ = stepwell.Exec(w, "x", sends, stepwell.Remote())`, "does not implement stepwell.DoOption"},
 		"an undo of a Do":         {`_, _ = charge.Run(w, 1, charge.Undo(undo))`, `_ = stepwell.Exec(w, "x", sends, charge.Undo(undo))`, "does not implement stepwell.DoOption"},
 		"a timeout of a Do":       {`_, _ = charge.Run(w, 1, stepwell.Timeout(1))`, `_ = stepwell.Exec(w, "x", sends, stepwell.Timeout(1))`, "does not implement stepwell.DoOption"},
 		"limits of a child":       {`_, _ = order.Start(ctx, nil, 1, stepwell.Limits(), stepwell.Priority(1))`, `order.Child(w, 1, stepwell.Limits())`, "does not implement stepwell.ChildOption"},

@@ -1,7 +1,7 @@
 // Package stepwell is the Go SDK of Stepwell. A workflow is a plain Go function:
 //
-//	var Order = stepwell.DeclareWorkflow[Purchase, Receipt]("order")
-//	var Charge = stepwell.DeclareStep[Purchase, Payment]("charge", stepwell.Attempts(5))
+//	var Order = stepwell.NewWorkflow[Purchase, Receipt]("order")
+//	var Charge = stepwell.NewStep[Purchase, Payment]("charge", stepwell.Attempts(5))
 //
 //	func order(w *stepwell.Context, p Purchase) (Receipt, error) {
 //		paid, err := Charge.Run(w, p)

@@ -176,6 +176,9 @@ func HasCode(err error, code string) bool {
 	if w := (&wanted{code: code}); errors.As(err, &w) {
 		return true
 	}
+	if r, ok := errors.AsType[*RunFailedError](err); ok && r.Code == code {
+		return true
+	}
 	s, ok := errors.AsType[*StepError](err)
 	return ok && s.Code == code
 }

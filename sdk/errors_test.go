@@ -25,7 +25,10 @@ func TestErrorKinds(t *testing.T) {
 		"of a step":          logged(err),
 		"of a step, wrapped": logged(fmt.Errorf("the bank: %w", err)),
 		"of a step twice":    logged(fmt.Errorf("again: %w", logged(err))),
-		"of a child":         &ChildError{failure: encodeError(logged(err))},
+		"of a run": func() error {
+			f := encodeError(logged(err))
+			return &RunFailedError{"wrun_1", RunFailure{f.Code, f.Message, f.Details}}
+		}(),
 	} {
 		got, ok := declined.Find(err)
 		if !ok || got.Text != "empty" || !errors.Is(err, declined) || !HasCode(err, "declined") {

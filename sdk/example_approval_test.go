@@ -9,7 +9,7 @@ import (
 )
 
 var (
-	Refund   = stepwell.DeclareWorkflow[string, string]("refund")
+	Refund   = stepwell.NewWorkflow[string, string]("refund")
 	Approval = stepwell.NewApproval("approval")
 )
 

@@ -9,8 +9,8 @@ import (
 )
 
 var (
-	Report  = stepwell.DeclareWorkflow[[]string, string]("report")
-	Chapter = stepwell.DeclareWorkflow[string, string]("chapter")
+	Report  = stepwell.NewWorkflow[[]string, string]("report")
+	Chapter = stepwell.NewWorkflow[string, string]("chapter")
 )
 
 // report starts a run for each chapter. Each has a log of its own, and can be watched and cancelled on its own.

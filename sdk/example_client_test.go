@@ -14,7 +14,7 @@ import (
 // Those who start runs use the same definition as those who execute them.
 func ExampleClient() {
 	ctx := context.Background()
-	client, err := stepwell.NewClient(stepwell.ClientFromEnv()) // STEPWELL_URL, STEPWELL_API_KEY
+	client, err := stepwell.NewClient(stepwell.ClientConfigFromEnv()) // STEPWELL_URL, STEPWELL_API_KEY
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -51,9 +51,9 @@ func ExampleApp_Handler() {
 }
 
 // Several starts can become one run, and limits bound how many runs there are.
-func ExampleStartWith() {
+func ExampleStartBatched() {
 	ctx := context.Background()
-	client, err := stepwell.NewClient(stepwell.ClientFromEnv())
+	client, err := stepwell.NewClient(stepwell.ClientConfigFromEnv())
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func ExampleStartWith() {
 	fmt.Println(run.ID())
 
 	// One run with a list of up to a hundred purchases.
-	payout, err := stepwell.StartWith(ctx, client, Payout, Purchase{ID: "7", Amount: 2500},
+	payout, err := stepwell.StartBatched(ctx, client, Payout, Purchase{ID: "7", Amount: 2500},
 		stepwell.BatchRule{Size: 100, Wait: time.Minute})
 	if err != nil {
 		log.Fatal(err)
@@ -83,4 +83,4 @@ func ExampleStartWith() {
 }
 
 // Payout pays purchases out together.
-var Payout = stepwell.DeclareWorkflow[[]Purchase, int]("payout")
+var Payout = stepwell.NewWorkflow[[]Purchase, int]("payout")

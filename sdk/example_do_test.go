@@ -10,7 +10,7 @@ import (
 	"github.com/stepwell-dev/stepwell/sdk/stepwelltest"
 )
 
-var Quote = stepwell.DeclareWorkflow[string, int]("quote")
+var Quote = stepwell.NewWorkflow[string, int]("quote")
 
 // quote calls a service right here, without a step of its own. The result is recorded: when the workflow runs again, the
 // function is not called.

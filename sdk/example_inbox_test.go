@@ -14,7 +14,7 @@ type Deposit struct{ Cents int64 }
 var (
 	Deposits = stepwell.NewInbox[Deposit]("deposits")
 	Balance  = stepwell.NewKey[int64]("balance")
-	Account  = stepwell.DeclareWorkflow[string, int64]("account", stepwell.WithInbox(Deposits))
+	Account  = stepwell.NewWorkflow[string, int64]("account", stepwell.WithInbox(Deposits))
 )
 
 // account adds up deposits until none comes for an hour. The inbox is opened with the run, so nothing that is sent after

@@ -10,10 +10,10 @@ import (
 )
 
 var (
-	Auction  = stepwell.DeclareWorkflow[string, int]("auction")
+	Auction  = stepwell.NewWorkflow[string, int]("auction")
 	Bids     = stepwell.NewHook[int]("bid")
-	Cheapest = stepwell.DeclareWorkflow[[]string, string]("cheapest")
-	AskPrice = stepwell.DeclareStep[string, int]("ask-price")
+	Cheapest = stepwell.NewWorkflow[[]string, string]("cheapest")
+	AskPrice = stepwell.NewStep[string, int]("ask-price")
 )
 
 // auction takes bids for an hour. The timer is made once and kept, so that the hour does not begin again with each bid.
@@ -49,7 +49,7 @@ func ExampleSelect_loop() {
 	run := stepwelltest.Start(env, Auction, "vase")
 	env.RunUntilIdle()
 	for _, bid := range []int{10, 30, 20} {
-		stepwelltest.Answer(env, Bids, "bids-vase", bid)
+		env.Resume("bids-vase", bid)
 		env.Advance(10 * time.Minute)
 	}
 	env.RunUntilDone() // the rest of the hour passes

@@ -14,8 +14,8 @@ type Line struct {
 }
 
 var (
-	Pack    = stepwell.DeclareWorkflow[[]Line, []string]("pack")
-	Reserve = stepwell.DeclareStep[Line, string]("reserve")
+	Pack    = stepwell.NewWorkflow[[]Line, []string]("pack")
+	Reserve = stepwell.NewStep[Line, string]("reserve")
 )
 
 // pack reserves all lines, eight at a time. The results have the order of the lines.
@@ -23,7 +23,7 @@ func pack(w *stepwell.Context, lines []Line) ([]string, error) {
 	return stepwell.MapBy(w, lines,
 		func(l Line) string { return l.SKU }, // names the item in the log, so lines may be inserted later
 		func(w *stepwell.Context, l Line) (string, error) { return Reserve.Run(w, l) },
-		stepwell.Limit(8))
+		stepwell.Concurrency(8))
 }
 
 func ExampleMapBy() {

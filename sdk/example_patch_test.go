@@ -8,9 +8,9 @@ import (
 )
 
 var (
-	Signup  = stepwell.DeclareWorkflow[string, stepwell.None]("signup")
-	Welcome = stepwell.DeclareStep[string, stepwell.None]("welcome")
-	Tour    = stepwell.DeclareStep[string, stepwell.None]("tour")
+	Signup  = stepwell.NewWorkflow[string, stepwell.None]("signup")
+	Welcome = stepwell.NewStep[string, stepwell.None]("welcome")
+	Tour    = stepwell.NewStep[string, stepwell.None]("tour")
 )
 
 // signup got its tour later. Runs that had passed this line before keep to what they did.

@@ -9,11 +9,11 @@ import (
 )
 
 var (
-	Trip        = stepwell.DeclareWorkflow[string, string]("trip")
-	BookFlight  = stepwell.DeclareStep[string, string]("book-flight")
-	CancelSeat  = stepwell.DeclareStep[string, stepwell.None]("cancel-flight", stepwell.Attempts(20))
-	CancelAny   = stepwell.DeclareStep[string, stepwell.None]("cancel-any-flight")
-	BookHotel   = stepwell.DeclareStep[string, string]("book-hotel")
+	Trip        = stepwell.NewWorkflow[string, string]("trip")
+	BookFlight  = stepwell.NewStep[string, string]("book-flight")
+	CancelSeat  = stepwell.NewStep[string, stepwell.None]("cancel-flight", stepwell.Attempts(20))
+	CancelAny   = stepwell.NewStep[string, stepwell.None]("cancel-any-flight")
+	BookHotel   = stepwell.NewStep[string, string]("book-hotel")
 	ErrFull     = stepwell.NewErrorKind[string]("hotel_full")
 	cancelSeats = BookFlight.Undo(func(w *stepwell.Context, city string, seat *string) error {
 		if seat == nil { // perhaps one was booked, and the answer was lost

@@ -13,7 +13,7 @@ type Paid struct {
 }
 
 var (
-	Settle    = stepwell.DeclareWorkflow[string, string]("settle")
+	Settle    = stepwell.NewWorkflow[string, string]("settle")
 	OrderPaid = stepwell.NewSignal[Paid]("order.paid")
 )
 

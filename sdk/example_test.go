@@ -28,9 +28,9 @@ type Purchase struct {
 type Receipt struct{ Payment, Status string }
 
 var (
-	Order  = stepwell.DeclareWorkflow[Purchase, Receipt]("order")
-	Charge = stepwell.DeclareStep[Purchase, string]("charge", stepwell.Attempts(5))
-	Ship   = stepwell.DeclareStep[string, stepwell.None]("ship")
+	Order  = stepwell.NewWorkflow[Purchase, Receipt]("order")
+	Charge = stepwell.NewStep[Purchase, string]("charge", stepwell.Attempts(5))
+	Ship   = stepwell.NewStep[string, stepwell.None]("ship")
 )
 
 // order charges a card, waits a day, and ships. It survives the death of any process at any moment.

@@ -55,10 +55,10 @@ type BatchRule struct {
 	Bytes int64
 }
 
-// StartWith adds an item to the batch that starts a run of the workflow, whose input is the list of the items in the
+// StartBatched adds an item to the batch that starts a run of the workflow, whose input is the list of the items in the
 // order of their arrival. All items of a batch return the handle of the same run. The first item says the rest about
 // the run. It is safe to repeat, and cannot be combined with what [Debounced] cannot.
-func StartWith[T, O any](
+func StartBatched[T, O any](
 	ctx context.Context, c *Client, d *Workflow[[]T, O], item T, batch BatchRule, options ...StartOption,
 ) (*Run[O], error) {
 	collect := startOption(func(b *startBody) {

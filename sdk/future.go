@@ -12,8 +12,8 @@ import (
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
 )
 
-// Awaitable is something that a workflow can wait for: a [Future], [Timer], [Hook], [Webhook] or [Cancellation].
-type Awaitable interface {
+// awaitable is something that a workflow can wait for.
+type awaitable interface {
 	ready() bool
 	// abandon ends what nobody waits for any more.
 	abandon(reason string)
@@ -55,7 +55,7 @@ func (f *Future[T]) Await(w *Context) (T, error) {
 // rest is [Future.Await] for a caller that has checked its use of the handle.
 func (f *Future[T]) rest(w *Context) (T, error) {
 	w.co.RestOn(f.op, f.awaited(w))
-	if !f.done() {
+	if !f.done() || f.wasCancelled() && w.scope.err != nil {
 		return *new(T), w.scope.err
 	}
 	return f.get()
@@ -84,7 +84,7 @@ func (f *Future[T]) AwaitWithin(w *Context, d time.Duration) (T, error) {
 }
 
 // Cancel cancels what has begun, if it has not ended. The result is then an error that is [ErrCancelled], except that
-// of a coroutine: its waits return that error, and its result is what it returns.
+// of a coroutine, whose waits return that error, and of a child, which is asked: theirs is what they return.
 func (f *Future[T]) Cancel(w *Context, reason string) {
 	w.co.Check()
 	f.abandon(reason)
@@ -123,32 +123,21 @@ func All[T any](w *Context, futures ...*Future[T]) ([]T, error) {
 	return results, errors.Join(errs...)
 }
 
-// First waits until one of several is there, and returns the one that the log has first, as it was passed. If some are
-// there already, it is the first of them in the list. The others are cancelled, except hooks and those of [Keep]. First
-// returns nil if the handle's part of the workflow is cancelled first.
-func First(w *Context, of ...Awaitable) Awaitable {
-	i := w.first(of)
-	if i < 0 {
-		return nil
-	}
-	return of[i]
-}
-
-// AsCompleted yields all of several things as they come, each with its index, and waits in between. None is cancelled.
-// If the handle's part of the workflow is cancelled, the rest comes at once, and its Await returns [ErrCancelled].
-func AsCompleted[A Awaitable](w *Context, of ...A) iter.Seq2[int, A] {
-	return func(yield func(int, A) bool) {
-		left := make([]int, len(of))
+// AsCompleted yields all futures as they end, each with its index, and waits in between. None is cancelled. If the
+// handle's part of the workflow is cancelled, the rest comes at once, and its Await returns [ErrCancelled].
+func AsCompleted[T any](w *Context, futures ...*Future[T]) iter.Seq2[int, *Future[T]] {
+	return func(yield func(int, *Future[T]) bool) {
+		left := make([]int, len(futures))
 		for i := range left {
 			left[i] = i
 		}
-		ready := func(i int) bool { return of[i].ready() }
+		done := func(i int) bool { return futures[i].done() }
 		for len(left) > 0 {
-			w.co.Await(func() bool { return w.scope.err != nil || slices.ContainsFunc(left, ready) })
-			n := max(0, slices.IndexFunc(left, ready))
+			w.co.Await(func() bool { return w.scope.err != nil || slices.ContainsFunc(left, done) })
+			n := max(0, slices.IndexFunc(left, done))
 			i := left[n]
 			left = slices.Delete(left, n, n+1)
-			if !yield(i, of[i]) {
+			if !yield(i, futures[i]) {
 				return
 			}
 		}
@@ -157,11 +146,11 @@ func AsCompleted[A Awaitable](w *Context, of ...A) iter.Seq2[int, A] {
 
 // first waits for the first of several, cancels the others, and returns its index; -1 if the handle's part of the
 // workflow is cancelled first.
-func (w *Context) first(of []Awaitable) int {
-	index := func() int { return slices.IndexFunc(of, Awaitable.ready) }
+func (w *Context) first(of []awaitable) int {
+	index := func() int { return slices.IndexFunc(of, awaitable.ready) }
 	w.co.Await(func() bool { return w.scope.err != nil || index() >= 0 })
 	if w.scope.err != nil { // what was cancelled with it is ready too, but did not come first
-		return slices.IndexFunc(of, func(a Awaitable) bool { return a.ready() && !a.wasCancelled() })
+		return slices.IndexFunc(of, func(a awaitable) bool { return a.ready() && !a.wasCancelled() })
 	}
 	first := index()
 	for i, a := range of {
@@ -172,16 +161,14 @@ func (w *Context) first(of []Awaitable) int {
 	return first
 }
 
-// Keep returns what stands for a in [First], and is not cancelled when something else comes first. Keep(a) == Keep(a).
-func Keep(a Awaitable) Awaitable { return kept{a} }
-
-type kept struct{ Awaitable }
+// kept is what is not cancelled when something else comes first.
+type kept struct{ awaitable }
 
 func (kept) abandon(string) {}
 
 // takeWithin waits for a source, but not longer than d.
 func takeWithin[T any](w *Context, source Source[T], d time.Duration) (T, error) {
-	switch w.first([]Awaitable{source, w.Timer(d)}) {
+	switch w.first([]awaitable{source, w.Timer(d)}) {
 	case 0:
 		return source.take(w)
 	case 1:
@@ -199,8 +186,8 @@ type mapOptions struct {
 	collect bool
 }
 
-// Limit limits how many items are in progress at once, from 1. By default all are.
-func Limit(n int) MapOption { return func(o *mapOptions) { o.limit = n } }
+// Concurrency limits how many items are in progress at once, from 1. By default all are.
+func Concurrency(n int) MapOption { return func(o *mapOptions) { o.limit = n } }
 
 // CollectErrors makes a map go on after an error. Its error then joins those of all items.
 func CollectErrors() MapOption { return func(o *mapOptions) { o.collect = true } }
@@ -279,9 +266,9 @@ func mapNamed[T, R any](
 	return results, nil
 }
 
-// Source is something that gives a value when it is ready: a [Future], [Hook], [Webhook], [Timer] or [Cancellation].
+// Source is something that gives a value when it is ready: a [Future], a [Hook] or a [Webhook].
 type Source[T any] interface {
-	Awaitable
+	awaitable
 	take(w *Context) (T, error)
 }
 
@@ -289,19 +276,19 @@ func (f *Future[T]) take(*Context) (T, error) { return f.get() }
 
 // Case is one case of a [Select].
 type Case[R any] struct {
-	of  func(*Context) Awaitable
+	of  func(*Context) awaitable
 	run func(*Context) (R, error)
 }
 
 // Keep keeps what the case waits for from being cancelled when another case comes first.
 func (c Case[R]) Keep() Case[R] {
-	return Case[R]{of: func(w *Context) Awaitable { return Keep(c.of(w)) }, run: c.run}
+	return Case[R]{of: func(w *Context) awaitable { return kept{c.of(w)} }, run: c.run}
 }
 
 // On is the case that the source is ready. An error of the source is the error of the select.
 func On[T, R any](source Source[T], fn func(*Context, T) (R, error)) Case[R] {
 	return Case[R]{
-		of: func(*Context) Awaitable { return source },
+		of: func(*Context) awaitable { return source },
 		run: func(w *Context) (R, error) {
 			v, err := source.take(w)
 			if err != nil {
@@ -314,13 +301,13 @@ func On[T, R any](source Source[T], fn func(*Context, T) (R, error)) Case[R] {
 
 // After is the case that d is over.
 func After[R any](d time.Duration, fn func(*Context) (R, error)) Case[R] {
-	return Case[R]{of: func(w *Context) Awaitable { return w.Timer(d) }, run: fn}
+	return Case[R]{of: func(w *Context) awaitable { return w.Timer(d) }, run: fn}
 }
 
 // Select waits for the first case, as the log has it, and returns what its function returns. What the other cases wait
 // for is cancelled, except hooks and cases with [Case.Keep].
 func Select[R any](w *Context, cases ...Case[R]) (R, error) {
-	of := make([]Awaitable, len(cases))
+	of := make([]awaitable, len(cases))
 	for i, c := range cases {
 		of[i] = c.of(w)
 	}
@@ -329,12 +316,6 @@ func Select[R any](w *Context, cases ...Case[R]) (R, error) {
 		return *new(R), w.scope.err
 	}
 	return cases[first].run(w)
-}
-
-// Within runs fn in a coroutine for at most d. If it takes longer, everything begun in it is cancelled, and its waits
-// return [ErrCancelled]. Within waits until fn has returned, and then returns [ErrTimeout].
-func Within[T any](w *Context, d time.Duration, fn func(*Context) (T, error)) (T, error) {
-	return Go(w, "within", fn).AwaitWithin(w, d)
 }
 
 // Scope returns a handle whose IDs contain the name, for loops: an iteration that is named by its key keeps its IDs

@@ -210,7 +210,7 @@ func TestWorkflowThatNeverWaitsIsHeldSoon(t *testing.T) {
 func TestAResultThatNoLongerDecodesHoldsTheRun(t *testing.T) {
 	t.Parallel()
 	type payment struct{ Cents string }
-	pay := DeclareStep[string, payment]("pay", Remote())
+	pay := NewStep[string, payment]("pay", Remote())
 	for _, more := range []bool{false, true} {
 		app, _ := newTestApp(pay.Bind(func(context.Context, string) (payment, error) { return payment{}, nil }),
 			workflowOf(func(w *Context) (string, error) {
@@ -309,7 +309,7 @@ func TestPatchIsTakenThoughMoreEventsAreKnown(t *testing.T) {
 		}
 		return "", nil
 	}))
-	app.serving.kept.runs = 0
+	app.serving.kept.bytes = 0
 	f := newFake(t, app)
 	f.invoke(nil)
 	f.happen("hook_received", "hook", 1)

@@ -86,8 +86,9 @@ func (h *Hook[T]) wasCancelled() bool { return false }
 // [*TokenTakenError]. If the payload does not decode, the error has the code undecodable, and the payload is consumed.
 func (h *Hook[T]) Receive(w *Context) (T, error) {
 	w.co.Check()
-	if err := w.awaitOn(h.op, h.ready); err != nil {
-		return *new(T), err
+	w.co.RestOn(h.op, func() bool { return h.ready() || w.scope.err != nil })
+	if !h.ready() {
+		return *new(T), w.scope.err
 	}
 	return h.take(w)
 }
@@ -110,21 +111,19 @@ func (h *Hook[T]) All(w *Context) iter.Seq2[T, error] {
 // taken reports whether another run has the hook's token.
 func (h *Hook[T]) taken() bool { return h.ready() && h.op.Received[h.op.Taken].Type == "hook_conflict" }
 
-func (h *Hook[T]) take(*Context) (T, error) {
-	v, _, err := h.takeEvent()
-	return v, err
-}
-
-func (h *Hook[T]) takeEvent() (v T, e *engine.Event, err error) {
-	e = h.op.Received[h.op.Taken]
+func (h *Hook[T]) take(*Context) (v T, err error) {
+	e := h.op.Received[h.op.Taken]
 	if e.Type == "hook_conflict" { // stays the last one
-		return v, e, &TokenTakenError{h.op.Token, e.Data.ConflictingRunID}
+		return v, &TokenTakenError{h.op.Token, e.Data.ConflictingRunID}
 	}
 	h.op.Taken++
 	if v, err = decode[T](e.Payload); err != nil {
-		err = Fail(codeUndecodable, fmt.Sprintf("decode payload %d of hook %s: %v", h.op.Taken, h.op.ID, err))
+		return v, Fail(codeUndecodable, fmt.Sprintf("decode payload %d of hook %s: %v", h.op.Taken, h.op.ID, err))
 	}
-	return v, e, err
+	if r, ok := any(v).(*Request); ok && r != nil {
+		r.hook, r.Verified = h.op.ID, Scheme(e.Data.Verified)
+	}
+	return v, nil
 }
 
 // Close closes the hook. Later payloads are refused.
@@ -215,8 +214,8 @@ func RespondWithin(d time.Duration) WebhookOption {
 	return webhookOption(func(c *openHook) { c.Webhook.Respond = d.String() })
 }
 
-// Webhook receives requests of outside services while it is open.
-type Webhook struct{ hook *Hook[Request] }
+// Webhook is a hook that receives requests of outside services.
+type Webhook struct{ *Hook[*Request] }
 
 // Request is a request that a webhook has received.
 type Request struct {
@@ -239,11 +238,8 @@ func OpenWebhook(w *Context, name string, options ...WebhookOption) *Webhook {
 	for _, set := range options {
 		set.configureWebhook(&c)
 	}
-	return &Webhook{openedHook[Request](w, name, c)}
+	return &Webhook{openedHook[*Request](w, name, c)}
 }
-
-// Token returns the token in the URL of the webhook.
-func (h *Webhook) Token() string { return h.hook.Token() }
 
 // URL returns the URL that senders call. If the server does not know its public address, it panics, which holds the run
 // until the server is configured.
@@ -251,39 +247,9 @@ func (h *Webhook) URL(w *Context) string {
 	w.co.Check()
 	if w.exec.hooksURL == "" {
 		panic(fmt.Sprintf("webhook %s has no URL, since the server does not know its public address: configure the server",
-			h.hook.op.ID))
+			h.op.ID))
 	}
-	return w.exec.hooksURL + url.PathEscape(h.hook.op.Token)
-}
-
-// Receive waits for the next request. If another run has the token, the error is a [*TokenTakenError].
-func (h *Webhook) Receive(w *Context) (*Request, error) {
-	w.co.Check()
-	if err := w.awaitOn(h.hook.op, h.ready); err != nil {
-		return nil, err
-	}
-	return h.take(w)
-}
-
-// ReceiveWithin is [Webhook.Receive], but waits no longer than d. Then the error is [ErrTimeout].
-func (h *Webhook) ReceiveWithin(w *Context, d time.Duration) (*Request, error) {
-	return takeWithin(w, h, d)
-}
-
-// Close closes the webhook. Later requests are refused.
-func (h *Webhook) Close(w *Context) { h.hook.Close(w) }
-
-func (h *Webhook) ready() bool        { return h.hook.ready() }
-func (h *Webhook) abandon(string)     {}
-func (h *Webhook) wasCancelled() bool { return false }
-
-func (h *Webhook) take(*Context) (*Request, error) {
-	r, e, err := h.hook.takeEvent()
-	if err != nil {
-		return nil, err
-	}
-	r.hook, r.Verified = h.hook.op.ID, Scheme(e.Data.Verified)
-	return &r, nil
+	return w.exec.hooksURL + url.PathEscape(h.op.Token)
 }
 
 // UnmarshalJSON decodes the payload of a webhook's event.

@@ -30,10 +30,10 @@ type serving struct {
 	underWay *callsUnderWay
 	slow     func(stack string) // is told of slow workflows; nil for nobody
 	// pauses is how long attempts of an inline step may be apart in one call, all in all.
-	pauses      time.Duration
-	clockError  time.Duration
-	aroundSteps []func(context.Context, StepInfo, func(context.Context) error) error
-	aroundTurns []func(context.Context, TurnInfo, func(context.Context) error) error
+	pauses            time.Duration
+	clockError        time.Duration
+	aroundSteps       []func(context.Context, StepInfo, func(context.Context) error) error
+	aroundInvocations []func(context.Context, InvocationInfo, func(context.Context) error) error
 }
 
 func newServing(c AppConfig) serving {
@@ -44,10 +44,10 @@ func newServing(c AppConfig) serving {
 	return serving{
 		server: cmp.Or(c.Server, os.Getenv("STEPWELL_URL")), http: cmp.Or(c.HTTP, defaultClient()), strict: c.StrictInputs,
 		process: rand.Text(), pauses: pauses, clockError: clockError,
-		aroundSteps: c.InterceptSteps, aroundTurns: c.InterceptTurns,
+		aroundSteps: c.InterceptSteps, aroundInvocations: c.InterceptInvocations,
 		underWay: &callsUnderWay{by: map[callID]*sharedCall{}},
 		kept: keptRuns{
-			runs: cmp.Or(c.KeepRuns, 1000), bytes: cmp.Or(c.KeepBytes, 64<<20), age: cmp.Or(c.KeepFor, time.Minute),
+			bytes: cmp.Or(c.CacheBytes, 64<<20),
 			now:   time.Now, //nolint:forbidigo // the age is real time
 			byRun: map[string]*list.Element{}, order: list.New(),
 		},
@@ -110,8 +110,8 @@ func (a *App) invoke(ctx context.Context, c call) (got answer, err error) {
 		return answer{}, err
 	}
 	x.begin(ctx, c, host)
-	info := TurnInfo{x.info, c.Attempt, len(c.Events), x.warm}
-	err = around(ctx, info, a.serving.aroundTurns, func(ctx context.Context) (err error) {
+	info := InvocationInfo{x.info, c.Attempt, len(c.Events), x.warm}
+	err = around(ctx, info, a.serving.aroundInvocations, func(ctx context.Context) (err error) {
 		got, err = x.advance(ctx, c)
 		return err
 	})
@@ -213,8 +213,8 @@ func (x *execution) advance(ctx context.Context, c call) (answer, error) {
 	if x.offers("await") {
 		out.Await = got.Await
 	}
-	if k := &x.app.serving.kept; x.offers("keep") && k.runs > 0 && x.engine.CanResume() {
-		out.Keep = &keepHint{x.engine.Last(), x.app.serving.process, min(k.age, longestKeep).String()}
+	if k := &x.app.serving.kept; x.offers("keep") && k.bytes > 0 && x.engine.CanResume() {
+		out.Keep = &keepHint{x.engine.Last(), x.app.serving.process, keepAge.String()}
 	}
 	return out, nil
 }
@@ -267,9 +267,6 @@ type keepHint struct {
 	For string `json:"for"`
 }
 
-// longestKeep is the longest time that the server takes as a hint.
-const longestKeep = 5 * time.Minute
-
 // ending returns the command that ends the run.
 func (x *execution) ending(output json.RawMessage, err error) any {
 	if x.endsCancelled(err) {
@@ -289,9 +286,8 @@ type completion struct {
 
 // keptRuns has the executions of runs that wait for their next call, those that were used last at the front.
 type keptRuns struct {
-	runs, bytes int
-	age         time.Duration
-	now         func() time.Time
+	bytes int // how many they may have together
+	now   func() time.Time
 
 	mu    sync.Mutex
 	byRun map[string]*list.Element
@@ -306,6 +302,9 @@ type keptRun struct {
 	bytes int
 	until time.Time
 }
+
+// keepAge is how long a run is kept after a call.
+const keepAge = time.Minute
 
 // take removes an execution and returns it; nil if the run is not kept.
 func (k *keptRuns) take(runID string) *execution {
@@ -325,9 +324,9 @@ func (k *keptRuns) remove(e *list.Element) *keptRun {
 	return run
 }
 
-// put keeps an execution. It ends others that are too many, too large or too old.
+// put keeps an execution. It ends others that are too large or too old.
 func (k *keptRuns) put(runID string, x *execution) {
-	run := &keptRun{runID, x, x.engine.Bytes() + coroutineBytes, k.now().Add(k.age)}
+	run := &keptRun{runID, x, x.engine.Bytes() + coroutineBytes, k.now().Add(keepAge)}
 	k.mu.Lock()
 	var over []*keptRun
 	if e, ok := k.byRun[runID]; ok {
@@ -337,7 +336,7 @@ func (k *keptRuns) put(runID string, x *execution) {
 	k.size += run.bytes
 	over = append(over, k.excess()...)
 	if k.sweep == nil {
-		k.sweep = time.AfterFunc(k.age, k.sweepOld)
+		k.sweep = time.AfterFunc(keepAge, k.sweepOld)
 	}
 	k.mu.Unlock()
 	end(over)
@@ -349,7 +348,7 @@ const coroutineBytes = 16 << 10
 // excess removes what is too much or too old, the oldest first.
 func (k *keptRuns) excess() (over []*keptRun) {
 	for e := k.order.Back(); e != nil; e = k.order.Back() {
-		if k.order.Len() <= k.runs && k.size <= k.bytes && k.now().Before(e.Value.(*keptRun).until) {
+		if k.size <= k.bytes && k.now().Before(e.Value.(*keptRun).until) {
 			break
 		}
 		over = append(over, k.remove(e))
@@ -363,7 +362,7 @@ func (k *keptRuns) sweepOld() {
 	over := k.excess()
 	k.sweep = nil
 	if k.order.Len() > 0 {
-		k.sweep = time.AfterFunc(k.age, k.sweepOld)
+		k.sweep = time.AfterFunc(keepAge, k.sweepOld)
 	}
 	k.mu.Unlock()
 	end(over)

@@ -52,7 +52,7 @@ func (k *keeper) app(t *testing.T, fn func(context.Context, string) (string, err
 	t.Helper()
 	server := httptest.NewServer(k)
 	t.Cleanup(server.Close)
-	app, _ := newTestApp(DeclareStep[string, string]("step").Bind(fn))
+	app, _ := newTestApp(NewStep[string, string]("step").Bind(fn))
 	app.serving.server = server.URL
 	h, err := app.Handler()
 	if err != nil {

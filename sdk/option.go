@@ -125,7 +125,7 @@ func ID(id string) IDOption {
 // [*StepError] is [ErrTimeout]. All attempts are calls of their own, as with [Remote].
 //
 // The time of a run is counted from its start. When it is over, the run fails with the code timeout, after the
-// [TimeoutGrace]. The [*ChildError] of a child is then [ErrTimeout].
+// [TimeoutGrace]. The [*RunFailedError] is then [ErrTimeout].
 func Timeout(d time.Duration) CommonOption {
 	return commonOption{
 		func(o *stepOptions) { o.remote, o.timeout = true, d },

@@ -12,9 +12,9 @@ import (
 
 // The definitions of random programs.
 var (
-	randomChild  = DeclareWorkflow[string, string]("child")
-	randomStep   = DeclareStep[string, int]("step", Attempts(3), Backoff(time.Minute, time.Hour))
-	randomUndone = DeclareStep[string, int]("undone", Attempts(1))
+	randomChild  = NewWorkflow[string, string]("child")
+	randomStep   = NewStep[string, int]("step", Attempts(3), Backoff(time.Minute, time.Hour))
+	randomUndone = NewStep[string, int]("undone", Attempts(1))
 	randomHook   = NewHook[int]("hook")
 	randomInbox  = NewInbox[int]("inbox")
 	randomKey    = NewKey[int]("key")
@@ -173,18 +173,12 @@ func (x *performance) several(w *Context, i instruction) (int, error) {
 		return len(all), err
 	case "first":
 		a, b := randomStep.Go(w, "in"), DoGo(w, "do", x.executes(), pauses)
-		kept := Keep(a)
-		switch First(w, kept, b, w.Timer(minutes)) {
-		case kept:
-			return a.Await(w)
-		case b:
-			return b.Await(w)
-		}
-		return -1, nil
+		same := func(_ *Context, n int) (int, error) { return n, nil }
+		return Select(w, On(a, same).Keep(), On(b, same), After(minutes, func(*Context) (int, error) { return -1, nil }))
 	case "timer":
 		t := w.Timer(minutes)
 		_, err := randomStep.Run(w, "in")
-		t.Cancel(w)
+		t.Cancel(w, "")
 		return 0, err
 	default: // defer
 		defer func() {
@@ -207,7 +201,7 @@ func (x *performance) nest(w *Context, i instruction) (n int, err error) {
 	case "await":
 		return Go(w, "go", inner(0)).Await(w)
 	case "within":
-		return Within(w, minutes, inner(0))
+		return Go(w, "within", inner(0)).AwaitWithin(w, minutes)
 	case "cancelGo":
 		f := Go(w, "go", inner(0))
 		if err := w.Sleep(minutes); err != nil {
@@ -259,7 +253,7 @@ func (x *performance) choose(w *Context, i instruction, inner func(int) func(*Co
 	each := func(w *Context, _ int) (int, error) { return inner(0)(w) }
 	switch i.do {
 	case "map":
-		out, err := Map(w, items, each, Limit(1+i.n/2))
+		out, err := Map(w, items, each, Concurrency(1+i.n/2))
 		return len(out), err
 	case "mapBy":
 		out, err := MapBy(w, items, strconv.Itoa, each, CollectErrors())

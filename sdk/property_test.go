@@ -63,7 +63,7 @@ func (p *play) start(patched bool) *process {
 	if p.seed%2 == 0 {
 		options = append(options, BatchResults())
 	}
-	app.Register(DeclareWorkflow[None, string]("random", options...).Bind(func(w *Context, _ None) (string, error) {
+	app.Register(NewWorkflow[None, string]("random", options...).Bind(func(w *Context, _ None) (string, error) {
 		x := &performance{p: p, patched: patched}
 		p.active = x
 		w.OnEnd(func(w *Context, err error) { x.saw(w, "end", err) })

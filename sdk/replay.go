@@ -14,8 +14,8 @@ import (
 type RunLog struct {
 	// Run is the run, as GET /v1/runs/{id} returns it.
 	Run json.RawMessage `json:"run"`
-	// Events is the whole log with its payloads, as GET /v1/runs/{id}/events returns it, oldest first.
-	Events []json.RawMessage `json:"events"`
+	// Events is the whole log with its payloads, oldest first.
+	Events []Event `json:"events"`
 	// Redacted is set if texts were replaced by others. Outputs are not compared then.
 	Redacted bool `json:"redacted,omitempty"`
 }
@@ -79,10 +79,14 @@ func (a *App) newReplay(log RunLog) (*replay, error) {
 	if err := json.Unmarshal(log.Run, &r.call.Run); err != nil {
 		return nil, err
 	}
-	for i, data := range log.Events {
-		var e engine.Event
-		if err := json.Unmarshal(data, &e); err != nil {
+	for i, logged := range log.Events {
+		data, err := decode[engine.Data](logged.Data)
+		if err != nil {
 			return nil, err
+		}
+		e := engine.Event{
+			Seq: logged.Seq, Type: logged.Type, ID: logged.CorrelationID, At: logged.CreatedAt, Data: data,
+			Payload: logged.Payload,
 		}
 		if e.Seq != int64(i)+1 {
 			return nil, fmt.Errorf("event %d is missing", i+1)

@@ -3,10 +3,12 @@ package stepwell
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/sdk/internal/api"
@@ -34,7 +36,7 @@ type RunDetails struct {
 	// LastSeq is the number of events in the log.
 	LastSeq int64
 	// Error is that of a failed run. In lists it has only the code.
-	Error *RunError
+	Error *RunFailure
 	// CancelReason is why the run was cancelled.
 	CancelReason string
 	// Held says why the run's function does not get on; nil if it does.
@@ -45,10 +47,12 @@ type RunDetails struct {
 	OutputEncoding string
 }
 
-// RunError is the error of a run.
-type RunError struct {
+// RunFailure is why a run failed.
+type RunFailure struct {
+	// Code and Message are those of the workflow's error. The code timeout means that the run's time was over.
 	Code, Message string
-	Details       json.RawMessage
+	// Details is the JSON of the error's details; nil if it has none.
+	Details json.RawMessage
 }
 
 // RunHeld says since when, and why, invocations of a run fail.
@@ -62,10 +66,7 @@ type RunHeld struct {
 // in it.
 type RunFailedError struct {
 	RunID string
-	// Code and Message are those of the workflow's error. The code timeout means that the run's time was over.
-	Code, Message string
-	// Details is the JSON of the error's details; nil if it has none.
-	Details json.RawMessage
+	RunFailure
 }
 
 // Error implements error.
@@ -73,11 +74,24 @@ func (e *RunFailedError) Error() string {
 	return fmt.Sprintf("run %s failed: %s", e.RunID, withCode(e.Code, e.Message))
 }
 
-// Unwrap returns the error as the workflow's code made it.
-func (e *RunFailedError) Unwrap() error { return &failure{e.Message, e.Code, e.Details} }
+// Is reports whether the run's time was over, if the target is [ErrTimeout].
+func (e *RunFailedError) Is(target error) bool {
+	return e.Code == codeTimeout && errors.Is(target, ErrTimeout)
+}
+
+// Unwrap returns the error as the workflow's code made it; nil if the server made it.
+func (e *RunFailedError) Unwrap() error {
+	if e.Code == codeTimeout {
+		return nil
+	}
+	return &failure{e.Message, e.Code, e.Details}
+}
 
 // RunCancelledError is the error of a run that was cancelled.
 type RunCancelledError struct{ RunID, Reason string }
+
+// Is reports whether the target is [ErrCancelled].
+func (e *RunCancelledError) Is(target error) bool { return errors.Is(target, ErrCancelled) }
 
 // Error implements error.
 func (e *RunCancelledError) Error() string {
@@ -87,9 +101,9 @@ func (e *RunCancelledError) Error() string {
 	return fmt.Sprintf("run %s was cancelled: %s", e.RunID, e.Reason)
 }
 
-// Info describes the run, with its input and output. One that waits for further starts has the status
+// Details describes the run, with its input and output. One that waits for further starts has the status
 // [StatusCollecting], and no other fields but ID, Workflow, Deployment, Attributes and Key.
-func (r *Run[O]) Info(ctx context.Context) (RunDetails, error) {
+func (r *Run[O]) Details(ctx context.Context) (RunDetails, error) {
 	var info RunDetails
 	err := r.c.get(ctx, r.path(), nil, &info)
 	return info, err
@@ -118,11 +132,11 @@ func (r *Run[O]) Wait(ctx context.Context) (output O, err error) {
 		case StatusCompleted:
 			return outputOf[O](info)
 		case StatusFailed:
-			failed := RunFailedError{RunID: r.id}
+			failed := &RunFailedError{RunID: r.id}
 			if info.Error != nil {
-				failed.Code, failed.Message, failed.Details = info.Error.Code, info.Error.Message, info.Error.Details
+				failed.RunFailure = *info.Error
 			}
-			return output, &failed
+			return output, failed
 		case StatusCancelled:
 			return output, &RunCancelledError{r.id, info.CancelReason}
 		default: // it goes on
@@ -159,17 +173,18 @@ func (r *Run[O]) Cancel(ctx context.Context, reason string, grace time.Duration)
 
 // Event is an event of a run's log, as docs/api.md describes it.
 type Event struct {
-	RunID string
+	RunID string `json:"runId"`
 	// Seq is the event's position in the log, from 1.
-	Seq  int64
-	Type string
+	Seq  int64  `json:"seq"`
+	Type string `json:"type"`
 	// CorrelationID is the ID of the step, wait or hook that the event concerns.
-	CorrelationID string
-	CreatedAt     time.Time
+	CorrelationID string    `json:"correlationId,omitempty"`
+	CreatedAt     time.Time `json:"createdAt"`
 	// Data is what the server interprets, and Payload what it only keeps. Both are JSON; Payload is nil if there is
 	// none, and if it is larger than 1 MiB, which Truncated says.
-	Data, Payload json.RawMessage
-	Truncated     bool
+	Data      json.RawMessage `json:"data"`
+	Payload   json.RawMessage `json:"payload,omitempty"`
+	Truncated bool            `json:"truncated,omitempty"`
 }
 
 // Events yields the events that the run's log has, in order. An error is the last element.
@@ -177,19 +192,20 @@ func (r *Run[O]) Events(ctx context.Context) iter.Seq2[Event, error] {
 	return pages[Event](ctx, r.c.get, r.path("events"), url.Values{})
 }
 
-// Follow is [Run.Events] that goes on with the events that are still to come, until the run has ended. When the
-// connection is lost, it comes back and goes on after the last event, without a gap or a repetition.
-func (r *Run[O]) Follow(ctx context.Context) iter.Seq2[Event, error] {
-	return func(yield func(Event, error) bool) {
-		stream := api.Request{Method: http.MethodGet, Path: r.path("events", "stream"), Query: url.Values{"after": {"0"}}}
-		for data, err := range r.c.api.Follow(ctx, stream) {
-			var e Event
-			if err == nil {
-				err = json.Unmarshal(data, &e)
-			}
-			if !yield(e, public(err)) || err != nil {
-				return
-			}
-		}
+// Log returns the run with its whole log and all payloads, for [App.Replay].
+func (r *Run[O]) Log(ctx context.Context) (l RunLog, err error) {
+	if err := r.c.get(ctx, r.path(), nil, &l.Run); err != nil {
+		return l, err
 	}
+	for e, err := range pages[Event](ctx, r.c.get, r.path("events"), url.Values{"payloads": {"true"}}) {
+		if err == nil && e.Truncated {
+			e.Truncated = false
+			err = r.c.get(ctx, r.path("events", strconv.FormatInt(e.Seq, 10), "payload"), nil, &e.Payload)
+		}
+		if err != nil {
+			return l, err
+		}
+		l.Events = append(l.Events, e)
+	}
+	return l, nil
 }

@@ -13,7 +13,7 @@ import (
 
 // workflowOf returns a workflow named test.
 func workflowOf(fn func(w *Context) (string, error), options ...WorkflowOption) Definition {
-	return DeclareWorkflow[string, string]("test", options...).Bind(func(w *Context, _ string) (string, error) { return fn(w) })
+	return NewWorkflow[string, string]("test", options...).Bind(func(w *Context, _ string) (string, error) { return fn(w) })
 }
 
 func do(w *Context, name string, fn func(context.Context) (string, error), options ...DoOption) (string, error) {
@@ -69,7 +69,7 @@ func TestResultsAreOnDisk(t *testing.T) {
 func TestRemoteWorkBeginsWhileInlineWorkGoesOn(t *testing.T) {
 	t.Parallel()
 	var f *fake
-	remote := DeclareStep[string, string]("remote")
+	remote := NewStep[string, string]("remote")
 	app, _ := newTestApp(workflowOf(func(w *Context) (string, error) {
 		remote.Go(w, "x")
 		return do(w, "inline", func(context.Context) (string, error) { return fmt.Sprint(f.has("step_created remote")), nil })
@@ -83,7 +83,7 @@ func TestRemoteWorkBeginsWhileInlineWorkGoesOn(t *testing.T) {
 func TestFirstAttemptIsInlineAndOthersRemote(t *testing.T) {
 	t.Parallel()
 	attempts := 0
-	step := DeclareStep[string, string]("step", Backoff(2*time.Second, time.Minute))
+	step := NewStep[string, string]("step", Backoff(2*time.Second, time.Minute))
 	bound := step.Bind(func(ctx context.Context, in string) (string, error) {
 		attempts++
 		if in == "bad" {
@@ -103,7 +103,6 @@ func TestFirstAttemptIsInlineAndOthersRemote(t *testing.T) {
 		"its only attempt":        {"bad", []StepOption{Attempts(1)}, 1, "recordStep step, complete", 1},
 		"remote":                  {"good", []StepOption{Remote()}, 1, "runStep step", 0},
 		"a limit of all attempts": {"good", []StepOption{Timeout(time.Hour)}, 1, "runStep step", 0},
-		"memo":                    {"good", []StepOption{SharedMemo(time.Hour, "k")}, 1, "runStep step", 0},
 		"on another deployment":   {"good", []StepOption{Deployment("other")}, 1, "runStep step", 0},
 		"too little time is left": {"good", []StepOption{AttemptTimeout(time.Hour)}, 1, "runStep step", 0},
 		"a call has failed":       {"good", nil, 2, "runStep step", 0},
@@ -230,7 +229,7 @@ func TestCausesOfContexts(t *testing.T) {
 		causes[in] = context.Cause(ctx)
 		return "", Permanent(context.Cause(ctx))
 	}
-	step := DeclareStep[string, string]("step")
+	step := NewStep[string, string]("step")
 	app, _ := newTestApp(step.Bind(wait), workflowOf(func(w *Context) (string, error) {
 		return step.Run(w, "inline", AttemptTimeout(time.Second), Attempts(1))
 	}))
@@ -265,8 +264,8 @@ func TestACancelledInlineStepIsTold(t *testing.T) {
 			<-began
 			return "x", nil
 		})
-		First(w, loser, winner)
-		return winner.Await(w)
+		same := func(_ *Context, out string) (string, error) { return out, nil }
+		return Select(w, On(loser, same), On(winner, same))
 	}))
 	f := newFake(t, app)
 	got := f.invoke(nil)
@@ -349,9 +348,9 @@ func TestInterceptorsAreAroundStepsAndTurns(t *testing.T) {
 			return "", nil
 		})
 	}))
-	app.serving.aroundTurns = []func(context.Context, TurnInfo, func(context.Context) error) error{
-		func(ctx context.Context, i TurnInfo, next func(context.Context) error) error {
-			trace = append(trace, fmt.Sprint("turn ", i.Run.ID, i.Attempt, i.Events))
+	app.serving.aroundInvocations = []func(context.Context, InvocationInfo, func(context.Context) error) error{
+		func(ctx context.Context, i InvocationInfo, next func(context.Context) error) error {
+			trace = append(trace, fmt.Sprint("invocation ", i.Run.ID, i.Attempt, i.Events))
 			return next(context.WithValue(ctx, added{}, "it"))
 		},
 	}
@@ -366,7 +365,7 @@ func TestInterceptorsAreAroundStepsAndTurns(t *testing.T) {
 		},
 	}
 	newFake(t, app).invoke(nil)
-	if got := strings.Join(trace, ", "); got != "turn wrun_11 1, outer step1 true, inner, step has it" {
+	if got := strings.Join(trace, ", "); got != "invocation wrun_11 1, outer step1 true, inner, step has it" {
 		t.Errorf("got %s", got)
 	}
 }
@@ -407,7 +406,7 @@ func TestCopiesOfACallShareItsExecution(t *testing.T) {
 // TestManyCommandsAreWrittenInParts asks for more than the server takes at once.
 func TestManyCommandsAreWrittenInParts(t *testing.T) {
 	t.Parallel()
-	step := DeclareStep[int, int]("step")
+	step := NewStep[int, int]("step")
 	for name, test := range map[string]struct {
 		fn     func(w *Context)
 		writes int

@@ -18,9 +18,9 @@ type Step[I, O any] struct {
 	options []StepOption
 }
 
-// DeclareStep returns the definition of a step. [Step.Bind] gives it a function; a step that another deployment
+// NewStep returns the definition of a step. [Step.Bind] gives it a function; a step that another deployment
 // executes needs none.
-func DeclareStep[I, O any](name string, options ...StepOption) *Step[I, O] {
+func NewStep[I, O any](name string, options ...StepOption) *Step[I, O] {
 	return &Step[I, O]{name: name, options: options}
 }
 
@@ -132,7 +132,6 @@ type runStep struct {
 	FirstAttempt   *firstAttempt   `json:"firstAttempt,omitempty"`
 	Limits         []Use           `json:"limits,omitempty"`
 	Priority       string          `json:"priority,omitempty"`
-	Memo           *memo           `json:"memo,omitempty"`
 	At             string          `json:"at,omitempty"`
 }
 
@@ -148,7 +147,6 @@ func newRunStep(op *engine.Operation, o stepOptions) runStep {
 	c := runStep{
 		Type: "runStep", ID: op.ID, Name: op.Name, Input: op.Input, Deployment: o.deployment, At: op.Place,
 		Timeout: unlessZero(o.timeout), AttemptTimeout: unlessZero(o.attemptTimeout), Limits: o.limits,
-		Memo: o.memo,
 	}
 	if o.priority != 0 {
 		c.Priority = o.priority.String()
@@ -215,7 +213,6 @@ type stepOptions struct {
 	remote         bool
 	limits         []Use
 	priority       time.Duration
-	memo           *memo
 	durable        bool
 	// problem is what is wrong with an option; empty if nothing is.
 	problem string
@@ -260,30 +257,6 @@ func AttemptTimeout(d time.Duration) DoOption {
 // Remote makes all attempts of the step calls of its own. By default the first attempt is made where the workflow runs,
 // unless there is too little time left, or an earlier call has failed, perhaps because of this step.
 func Remote() StepOption { return stepOption(func(o *stepOptions) { o.remote = true }) }
-
-// memo says for which equal steps an output is kept, as the contract describes it.
-type memo struct {
-	Key   string `json:"key,omitempty"`
-	For   string `json:"for"`
-	Share bool   `json:"share,omitempty"`
-}
-
-// Memo keeps the output of the step for a time: equal steps of all runs of the project, with the same name, deployment
-// and key, have it without being executed. If the key is empty, the input counts. Failures are not kept, and neither
-// are outputs of more than 1 MiB. All attempts are calls of their own, as with [Remote].
-func Memo(keep time.Duration, key string) StepOption {
-	return stepOption(func(o *stepOptions) {
-		o.remote, o.memo = true, &memo{Key: key, For: keep.String()}
-	})
-}
-
-// SharedMemo is [Memo] of a step that waits as long as an equal one is under way, so that one of them is executed at a
-// time.
-func SharedMemo(keep time.Duration, key string) StepOption {
-	return stepOption(func(o *stepOptions) {
-		o.remote, o.memo = true, &memo{Key: key, For: keep.String(), Share: true}
-	})
-}
 
 // durable puts the result on disk before the next step begins, in batches as well.
 var durable = doOption(func(o *stepOptions) { o.durable = true })
@@ -332,7 +305,7 @@ func (o *stepOptions) check(right bool, problem string, about ...any) {
 // attempt fails, its error is recorded.
 //
 // What it executes runs in the call of the workflow. So it takes no options that are about calls of steps: [Remote],
-// [Deployment], [Timeout], [Limits], [Priority], [Memo], [SharedMemo] and [Step.Undo].
+// [Deployment], [Timeout], [Limits], [Priority] and [Step.Undo].
 //
 // Fn is called again if the process dies before the result is on disk. If it seems to be fn that ends the process, the
 // step fails with the code crashed when all attempts are used up.

@@ -12,25 +12,6 @@ import (
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
 )
 
-// Timer ends at a time.
-type Timer struct {
-	exec *execution
-	op   *engine.Operation
-}
-
-func (t *Timer) ready() bool           { return t.op.Done() }
-func (t *Timer) abandon(reason string) { t.exec.cancel(t.op, reason) }
-func (t *Timer) wasCancelled() bool    { return false }
-
-//nolint:unparam // all sources have an error
-func (t *Timer) take(w *Context) (time.Time, error) { return w.Now(), nil }
-
-// Cancel cancels the timer: it never ends.
-func (t *Timer) Cancel(w *Context) {
-	w.co.Check()
-	t.abandon("")
-}
-
 // waitCommand is the command that starts a timer.
 type waitCommand struct {
 	Type  string `json:"type"`
@@ -43,8 +24,8 @@ type waitCommand struct {
 // longestTimer is the longest that the server takes.
 const longestTimer = 10 * 365 * 24 * time.Hour
 
-// Timer starts a timer. Timers are durable: they may last for up to ten years.
-func (w *Context) Timer(d time.Duration) *Timer {
+// Timer starts a timer, and returns the future of its end. Timers are durable: they may last for up to ten years.
+func (w *Context) Timer(d time.Duration) *Future[time.Time] {
 	if d > longestTimer {
 		panic(fmt.Sprintf("%s: a timer of %s: the longest is ten years", engine.Caller(), d))
 	}
@@ -52,15 +33,25 @@ func (w *Context) Timer(d time.Duration) *Timer {
 }
 
 // TimerAt starts a timer that ends at the time.
-func (w *Context) TimerAt(t time.Time) *Timer {
+func (w *Context) TimerAt(t time.Time) *Future[time.Time] {
 	return w.timer(waitCommand{Until: t.UTC().Format(time.RFC3339Nano)})
 }
 
-func (w *Context) timer(c waitCommand) *Timer {
+func (w *Context) timer(c waitCommand) *Future[time.Time] {
 	c.Type, c.ID, c.At = "wait", w.co.Scope.ID("wait"), w.exec.at()
-	t := &Timer{w.exec, &engine.Operation{Kind: engine.KindWait, ID: c.ID, Command: c}}
-	w.askUnlessCancelled(t.op)
-	return t
+	x, op := w.exec, &engine.Operation{Kind: engine.KindWait, ID: c.ID, Command: c}
+	w.askUnlessCancelled(op)
+	return &Future[time.Time]{
+		op:   op,
+		stop: func(reason string) { x.cancel(op, reason) },
+		done: func() bool { return op.Done() || op.Cancelled },
+		get: func() (time.Time, error) {
+			if len(op.Received) == 0 {
+				return time.Time{}, ErrCancelled
+			}
+			return op.Received[0].At, nil
+		},
+	}
 }
 
 // Sleep waits for d. If the handle's part of the workflow is cancelled first, the error is [ErrCancelled].
@@ -69,7 +60,10 @@ func (w *Context) Sleep(d time.Duration) error { return w.sleep(w.Timer(d)) }
 // SleepUntil waits until the time, as [Context.Sleep] does.
 func (w *Context) SleepUntil(t time.Time) error { return w.sleep(w.TimerAt(t)) }
 
-func (w *Context) sleep(t *Timer) error { return w.awaitOn(t.op, t.ready) }
+func (w *Context) sleep(end *Future[time.Time]) error {
+	_, err := end.rest(w)
+	return err
+}
 
 // Now returns the time of the last event that the workflow has seen. It is the same in each replay, and never goes
 // back.

@@ -73,15 +73,16 @@ func TestNothingIsLeftAfterEviction(t *testing.T) { //nolint:paralleltest // it 
 	before := runtime.NumGoroutine()
 	ended := 0
 	app, _ := newTestApp(waiting(&ended))
-	app.serving.kept.runs = 50
 	f := newFake(t, app)
 	app.serving.server = ""
 	f.invoke(nil)
+	app.serving.kept.bytes = 50 * app.serving.kept.size
 	for i := range runs {
 		f.call(t.Context(), map[string]any{"run": map[string]any{"id": fmt.Sprint("wrun_", i), "workflow": "test"}})
 	}
-	if kept := app.serving.kept.order.Len(); kept != 50 || ended != runs+1-kept {
-		t.Errorf("%d runs are kept, and %d have ended", kept, ended)
+	k := &app.serving.kept
+	if kept := k.order.Len(); kept < 40 || k.size > k.bytes || ended != runs+1-kept {
+		t.Errorf("%d runs with %d bytes are kept, and %d have ended", kept, k.size, ended)
 	}
 	app.serving.kept.now = func() time.Time { return time.Now().Add(time.Hour) }
 	app.serving.kept.sweepOld()

@@ -2,7 +2,6 @@ package stepwell
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -44,8 +43,8 @@ func WithInbox(inbox interface {
 	}
 }
 
-// DeclareWorkflow returns the definition of a workflow. [Workflow.Bind] gives it a function.
-func DeclareWorkflow[I, O any](name string, options ...WorkflowOption) *Workflow[I, O] {
+// NewWorkflow returns the definition of a workflow. [Workflow.Bind] gives it a function.
+func NewWorkflow[I, O any](name string, options ...WorkflowOption) *Workflow[I, O] {
 	d := &Workflow[I, O]{name: name}
 	for _, set := range options {
 		set(&d.options)
@@ -262,21 +261,19 @@ func LeaveOnParentEnd() ChildOption {
 	return childOption(func(c *startChild) { c.OnParentEnd = "leave" })
 }
 
-// Child is the future of a child run's output.
-type Child[O any] struct{ *Future[O] }
-
-// Child starts the workflow as a child run. If it does not complete, the error is a [*ChildError].
-func (d *Workflow[I, O]) Child(w *Context, in I, options ...ChildOption) *Child[O] {
+// Child starts the workflow as a child run, and returns the future of its output. If the child does not complete, the
+// error is a [*RunFailedError] or a [*RunCancelledError], as for those who wait for a run from outside.
+func (d *Workflow[I, O]) Child(w *Context, in I, options ...ChildOption) *Future[O] {
 	if w.scope.err != nil {
 		w.co.Check()
-		return &Child[O]{failed[O](w.scope.err)}
+		return failed[O](w.scope.err)
 	}
 	input, err := encode(in)
 	if err != nil {
-		return &Child[O]{failed[O](fmt.Errorf("encode the input of workflow %s: %w", d.name, err))}
+		return failed[O](fmt.Errorf("encode the input of workflow %s: %w", d.name, err))
 	}
 	if err := checkSize("the input of workflow "+d.name, len(input)); err != nil {
-		return &Child[O]{failed[O](err)}
+		return failed[O](err)
 	}
 	c := startChild{Type: "startChild", Workflow: d.name, Input: input, At: w.exec.at(), grace: defaultChildGrace}
 	for _, set := range options {
@@ -292,59 +289,14 @@ func (d *Workflow[I, O]) Child(w *Context, in I, options ...ChildOption) *Child[
 	if c.OnParentEnd == "" {
 		w.exec.children = append(w.exec.children, op)
 	}
-	return &Child[O]{resultOf[O](w.exec, op)}
-}
-
-// Cancel asks the child to cancel, so that it can compensate, and forces that after the grace. The result is still the
-// child's: wait for it to know how the child has ended.
-func (c *Child[O]) Cancel(w *Context, reason string, grace time.Duration) {
-	w.co.Check()
-	if c.op == nil || ended(c.op) {
-		return
-	}
-	c.op.Cancelled = true
-	w.exec.askChild(c.op, reason, grace)
-}
-
-// ChildError is the error of a child run that did not complete.
-type ChildError struct {
-	// RunID is the ID of the child, and ID its ID in the log of its parent.
-	RunID, ID string
-	// Cancelled is set if the child was cancelled, and TimedOut if its time was over; otherwise it has failed.
-	Cancelled, TimedOut bool
-
-	failure failure
-	server  bool
-}
-
-// Error implements error.
-func (e *ChildError) Error() string { return fmt.Sprintf("child %s: %s", e.ID, e.failure.Error()) }
-
-// Code is the code of the child's error; empty if it has none.
-func (e *ChildError) Code() string { return e.failure.Code }
-
-// Is reports whether the child was cancelled or timed out, if the target is [ErrCancelled] or [ErrTimeout].
-func (e *ChildError) Is(target error) bool {
-	return errors.Is(target, ErrCancelled) && e.Cancelled || errors.Is(target, ErrTimeout) && e.TimedOut
-}
-
-// Unwrap returns the error of the child itself, if it has failed with one.
-func (e *ChildError) Unwrap() error {
-	if e.server {
-		return nil
-	}
-	return &e.failure
+	return resultOf[O](w.exec, op)
 }
 
 // childError returns the error of a child that did not complete.
 func childError(x *execution, op *engine.Operation, e *engine.Event) error {
-	f := decodeFailure(e.Payload)
-	err := &ChildError{RunID: x.engine.ChildOf(op), ID: op.ID, failure: f}
-	switch {
-	case e.Data.ErrorCode == "child_cancelled" || e.Data.ErrorCode == codeCancelled:
-		err.Cancelled, err.server = true, true
-	case f.Code == codeTimeout:
-		err.TimedOut, err.server = true, true
+	f, id := decodeFailure(e.Payload), x.engine.ChildOf(op)
+	if e.Data.ErrorCode == "child_cancelled" || e.Data.ErrorCode == codeCancelled {
+		return fmt.Errorf("child %s: %w", op.ID, &RunCancelledError{RunID: id})
 	}
-	return err
+	return fmt.Errorf("child %s: %w", op.ID, &RunFailedError{id, RunFailure{f.Code, f.Message, f.Details}})
 }

@@ -107,7 +107,7 @@ Run workflows on any HTTP endpoint:
 Or write one in Go, a plain function, as docs/sdk-go.md shows:
   export STEPWELL_URL=%[1]s
   export STEPWELL_SIGNING_KEYS=$(stepwell signing-keys create --rotate)
-  go build -o orders . && ./orders serve -announce http://127.0.0.1:3000
+  go build -o orders . && ./orders
 Or connect a Workflow SDK app:
   npm i %[1]s/clients/world.tgz
   export STEPWELL_URL=%[1]s STEPWELL_DEPLOYMENT_ID=my-app WORKFLOW_TARGET_WORLD=@stepwell/world

@@ -46,11 +46,11 @@ type (
 )
 
 var (
-	Order   = stepwell.DeclareWorkflow[Purchase, Receipt]("order")
-	Charge  = stepwell.DeclareStep[Purchase, Payment]("charge", stepwell.Backoff(200*time.Millisecond, time.Minute))
-	Reserve = stepwell.DeclareStep[Purchase, Reservation]("reserve", stepwell.AttemptTimeout(30*time.Second))
-	Refund  = stepwell.DeclareStep[Payment, stepwell.None]("refund")
-	Ship    = stepwell.DeclareStep[string, string]("ship")
+	Order   = stepwell.NewWorkflow[Purchase, Receipt]("order")
+	Charge  = stepwell.NewStep[Purchase, Payment]("charge", stepwell.Backoff(200*time.Millisecond, time.Minute))
+	Reserve = stepwell.NewStep[Purchase, Reservation]("reserve", stepwell.AttemptTimeout(30*time.Second))
+	Refund  = stepwell.NewStep[Payment, stepwell.None]("refund")
+	Ship    = stepwell.NewStep[string, string]("ship")
 
 	Approval = stepwell.NewHook[Decision]("approval")
 )

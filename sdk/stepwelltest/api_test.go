@@ -13,7 +13,7 @@ import (
 )
 
 // echo is a step that returns its input, and fails for "bad".
-var echo = stepwell.DeclareStep[string, string]("echo", stepwell.Attempts(1))
+var echo = stepwell.NewStep[string, string]("echo", stepwell.Attempts(1))
 
 func execute(_ context.Context, in string) (string, error) {
 	if in == "bad" {
@@ -25,7 +25,7 @@ func execute(_ context.Context, in string) (string, error) {
 // result runs a workflow to its end and returns its output.
 func result(t *testing.T, fn func(w *stepwell.Context) (string, error)) (string, error) {
 	t.Helper()
-	workflow := stepwell.DeclareWorkflow[stepwell.None, string]("test")
+	workflow := stepwell.NewWorkflow[stepwell.None, string]("test")
 	env := stepwelltest.New(t, echo.Bind(execute),
 		workflow.Bind(func(w *stepwell.Context, _ stepwell.None) (string, error) { return fn(w) }))
 	run := stepwelltest.Start(env, workflow, stepwell.None{})
@@ -85,7 +85,7 @@ func TestMapKeepsOrderAndReturnsTheFirstError(t *testing.T) {
 	t.Parallel()
 	each := func(w *stepwell.Context, in string) (string, error) { return echo.Run(w, in) }
 	got, err := result(t, func(w *stepwell.Context) (string, error) {
-		out, err := stepwell.Map(w, []string{"c", "a", "b"}, each, stepwell.Limit(2))
+		out, err := stepwell.Map(w, []string{"c", "a", "b"}, each, stepwell.Concurrency(2))
 		return strings.Join(out, ""), err
 	})
 	if got != "cab" || err != nil {

@@ -13,12 +13,12 @@ import (
 )
 
 // stuck is a step that fails for an hour.
-var stuck = stepwell.DeclareStep[string, string]("stuck", stepwell.Attempts(2), stepwell.Backoff(time.Hour, time.Hour))
+var stuck = stepwell.NewStep[string, string]("stuck", stepwell.Attempts(2), stepwell.Backoff(time.Hour, time.Hour))
 
 // start starts a workflow, in an environment with the steps echo and stuck.
 func start(t *testing.T, fn func(w *stepwell.Context) (string, error)) (*stepwelltest.Env, *stepwelltest.Run[string]) {
 	t.Helper()
-	workflow := stepwell.DeclareWorkflow[stepwell.None, string]("test")
+	workflow := stepwell.NewWorkflow[stepwell.None, string]("test")
 	env := stepwelltest.New(t, echo.Bind(execute),
 		stuck.Bind(func(context.Context, string) (string, error) { return "", errors.New("it hangs") }),
 		workflow.Bind(func(w *stepwell.Context, _ stepwell.None) (string, error) { return fn(w) }))
@@ -27,17 +27,23 @@ func start(t *testing.T, fn func(w *stepwell.Context) (string, error)) (*stepwel
 
 // logged returns the types and IDs of the events of a run.
 func logged(run *stepwelltest.Run[string]) (events []string) {
-	for _, data := range run.Log().Events {
-		e := decode[struct{ Type, CorrelationID string }](data)
+	for _, e := range run.Log().Events {
 		events = append(events, strings.TrimSpace(e.Type+" "+e.CorrelationID))
 	}
 	return events
 }
 
+// on is the case that a source is ready.
+func on[T any](source stepwell.Source[T], name string) stepwell.Case[string] {
+	return stepwell.On(source, func(*stepwell.Context, T) (string, error) { return name, nil })
+}
+
 func TestATimerThatLostWakesNobody(t *testing.T) {
 	t.Parallel()
 	env, run := start(t, func(w *stepwell.Context) (string, error) {
-		stepwell.First(w, echo.Go(w, "fast"), w.Timer(time.Hour))
+		if _, err := stepwell.Select(w, on(echo.Go(w, "fast"), ""), on(w.Timer(time.Hour), "")); err != nil {
+			return "", err
+		}
 		return stepwell.NewHook[string]("end").Open(w, stepwell.Token("end")).Receive(w)
 	})
 	env.RunUntilIdle()
@@ -66,9 +72,9 @@ func TestUntilIsExaminedAfterEachEvent(t *testing.T) {
 		if err := w.Until(func() bool { return votes >= 2 }); err != nil {
 			return "", err
 		}
-		return stepwell.Within(w, time.Hour, func(w *stepwell.Context) (string, error) {
+		return stepwell.Go(w, "rest", func(w *stepwell.Context) (string, error) {
 			return "all", w.Until(func() bool { return votes >= 3 })
-		})
+		}).AwaitWithin(w, time.Hour)
 	})
 	if got != "all" || err != nil {
 		t.Errorf("got %q, %v", got, err)
@@ -80,7 +86,7 @@ func TestMapCollectsErrors(t *testing.T) {
 	_, err := result(t, func(w *stepwell.Context) (string, error) {
 		out, err := stepwell.Map(w, []string{"a", "bad", "b", "bad"},
 			func(w *stepwell.Context, in string) (string, error) { return echo.Run(w, in) },
-			stepwell.CollectErrors(), stepwell.Limit(2))
+			stepwell.CollectErrors(), stepwell.Concurrency(2))
 		if strings.Join(out, ",") != "a,,b," {
 			return "", errors.New("got " + strings.Join(out, ","))
 		}
@@ -146,7 +152,7 @@ func TestATimeoutCompensates(t *testing.T) {
 	t.Parallel()
 	var undone []string
 	env, run := start(t, reserving(&undone, false))
-	env.Limit(run.ID(), 24*time.Hour, time.Hour)
+	env.Timeout(run.ID(), 24*time.Hour, time.Hour)
 	env.RunUntilDone()
 	_, err := run.Result()
 	if !stepwell.HasCode(err, "timeout") || strings.Join(undone, " ") != "room" {
@@ -170,22 +176,21 @@ func TestEveryWaitEndsWithCancellation(t *testing.T) {
 			_, err := stepwell.Go(w, "go", func(w *stepwell.Context) (string, error) { return "", w.Sleep(time.Hour * 1000) }).Await(w)
 			return err
 		},
-		"Within": func(w *stepwell.Context) error {
-			_, err := stepwell.Within(w, time.Hour*1000, func(w *stepwell.Context) (string, error) { return stuck.Run(w, "") })
+		"AwaitWithin": func(w *stepwell.Context) error {
+			_, err := stepwell.Go(w, "go", slow).AwaitWithin(w, time.Hour*1000)
 			return err
 		},
 		"Select": func(w *stepwell.Context) error {
-			_, err := stepwell.Select(w, stepwell.On(stuck.Go(w, ""), func(*stepwell.Context, string) (string, error) { return "", nil }))
+			_, err := stepwell.Select(w, on(stuck.Go(w, ""), ""))
 			return err
 		},
-		"First": func(w *stepwell.Context) error {
-			switch first := stepwell.First(w, stuck.Go(w, ""), w.Cancelled()).(type) {
-			case *stepwell.Cancellation:
-				if first.Reason() == "enough" {
-					return stepwell.ErrCancelled
-				}
+		"Cancelled": func(w *stepwell.Context) error {
+			same := func(_ *stepwell.Context, reason string) (string, error) { return reason, nil }
+			reason, err := stepwell.Select(w, on(stuck.Go(w, ""), "something else"), stepwell.On(w.Cancelled(), same))
+			if err != nil || reason != "enough" {
+				return errors.New("something else came first")
 			}
-			return errors.New("something else came first")
+			return stepwell.ErrCancelled
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -216,17 +221,17 @@ func TestEveryWaitEndsWithCancellation(t *testing.T) {
 func TestChildIsCancelledGracefully(t *testing.T) {
 	t.Parallel()
 	var undone []string
-	child := stepwell.DeclareWorkflow[stepwell.None, string]("child")
+	child := stepwell.NewWorkflow[stepwell.None, string]("child")
 	env, run := start(t, func(w *stepwell.Context) (string, error) {
 		c := child.Child(w, stepwell.None{})
 		w.Sleep(time.Hour)
-		c.Cancel(w, "not needed", time.Hour)
+		c.Cancel(w, "not needed")
 		_, err := c.Await(w)
-		failed := (*stepwell.ChildError)(nil)
-		if !errors.As(err, &failed) || !failed.Cancelled || !errors.Is(err, stepwell.ErrCancelled) {
+		cancelled := (*stepwell.RunCancelledError)(nil)
+		if !errors.As(err, &cancelled) || !errors.Is(err, stepwell.ErrCancelled) {
 			return "", err
 		}
-		return failed.RunID, nil
+		return cancelled.RunID, nil
 	})
 	env.Register(child.Bind(func(w *stepwell.Context, _ stepwell.None) (string, error) { return reserving(&undone, false)(w) }))
 	env.RunUntilDone()
@@ -238,7 +243,7 @@ func TestChildIsCancelledGracefully(t *testing.T) {
 
 func TestChildrenEndWithTheirParent(t *testing.T) {
 	t.Parallel()
-	child := stepwell.DeclareWorkflow[stepwell.None, string]("child")
+	child := stepwell.NewWorkflow[stepwell.None, string]("child")
 	env, run := start(t, func(w *stepwell.Context) (string, error) {
 		child.Child(w, stepwell.None{})
 		child.Child(w, stepwell.None{}, stepwell.LeaveOnParentEnd())
@@ -281,8 +286,8 @@ func TestCoroutinesCleanUpBeforeTheRunEnds(t *testing.T) {
 		"Go": func(w *stepwell.Context, fn func(w *stepwell.Context) (string, error)) (string, error) {
 			return stepwell.Go(w, "go", fn).Await(w)
 		},
-		"Within": func(w *stepwell.Context, fn func(w *stepwell.Context) (string, error)) (string, error) {
-			return stepwell.Within(w, time.Hour, fn)
+		"AwaitWithin": func(w *stepwell.Context, fn func(w *stepwell.Context) (string, error)) (string, error) {
+			return stepwell.Go(w, "go", fn).AwaitWithin(w, time.Hour)
 		},
 		"Map": func(w *stepwell.Context, fn func(w *stepwell.Context) (string, error)) (string, error) {
 			_, err := stepwell.Map(w, []int{1}, func(w *stepwell.Context, _ int) (string, error) { return fn(w) })
@@ -350,9 +355,9 @@ func TestWhatWasNotOpenedIsNotClosed(t *testing.T) {
 		err := w.Sleep(time.Hour)
 		_, again := approval.Ask(w, stepwell.Question{Text: "sure?", Token: "sure"})
 		timer := w.Timer(time.Hour)
-		timer.Cancel(w)
-		if first := stepwell.First(w.Detached(), timer, w.Detached().Timer(time.Minute)); first == stepwell.Awaitable(timer) {
-			return "the cancelled timer has ended", nil
+		timer.Cancel(w, "")
+		if _, err := timer.Await(w.Detached()); !errors.Is(err, stepwell.ErrCancelled) {
+			return "the cancelled timer has ended", err
 		}
 		if !errors.Is(again, stepwell.ErrCancelled) {
 			return "", errors.Join(errors.New("it was asked"), again)

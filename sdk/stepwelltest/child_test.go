@@ -13,7 +13,7 @@ import (
 	"github.com/stepwell-dev/stepwell/sdk/stepwelltest"
 )
 
-var booking = stepwell.DeclareWorkflow[string, string]("booking")
+var booking = stepwell.NewWorkflow[string, string]("booking")
 
 // book books something and waits for an hour. The booking "bad" fails then, after a minute; what has booked is undone.
 func book(booked map[string]bool) func(*stepwell.Context, string) (string, error) {
@@ -102,13 +102,13 @@ func TestAChildThatCompletesThoughItIsCancelledSaysSo(t *testing.T) {
 	env := stepwelltest.New(t)
 	workflow, definition := declare(func(w *stepwell.Context) (string, error) {
 		child := booking.Child(w, "a", stepwell.ChildGrace(2*time.Minute))
-		none, err := stepwell.Within(w, time.Second, func(w *stepwell.Context) (string, error) {
+		none, err := stepwell.Go(w, "within", func(w *stepwell.Context) (string, error) {
 			return booking.Child(w, "b", stepwell.ChildGrace(2*time.Minute)).Await(w)
-		})
+		}).AwaitWithin(w, time.Second)
 		if none != "" || !errors.Is(err, stepwell.ErrTimeout) {
 			return "", errors.New("it was not cancelled")
 		}
-		child.Cancel(w, "not needed", 2*time.Minute)
+		child.Cancel(w, "not needed")
 		return child.Await(w)
 	})
 	env.Register(definition, booking.Bind(func(w *stepwell.Context, what string) (string, error) {

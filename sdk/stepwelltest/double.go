@@ -41,9 +41,3 @@ func (c *Calls[I]) Calls() (inputs []I) {
 	}
 	return inputs
 }
-
-// Answer sends a payload to the hook of this kind with the token. It fails the test if the hook is not open.
-func Answer[T any](e *Env, _ *stepwell.HookKind[T], token string, payload T) {
-	e.tb.Helper()
-	e.Resume(token, payload)
-}

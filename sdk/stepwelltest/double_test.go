@@ -11,9 +11,9 @@ import (
 )
 
 var (
-	shop     = stepwell.DeclareWorkflow[string, string]("shop")
-	pay      = stepwell.DeclareStep[string, string]("pay", stepwell.Attempts(2))
-	mail     = stepwell.DeclareStep[string, stepwell.None]("mail")
+	shop     = stepwell.NewWorkflow[string, string]("shop")
+	pay      = stepwell.NewStep[string, string]("pay", stepwell.Attempts(2))
+	mail     = stepwell.NewStep[string, stepwell.None]("mail")
 	decision = stepwell.NewHook[bool]("decision")
 )
 
@@ -39,7 +39,7 @@ func TestStubSpyAnswer(t *testing.T) {
 	paid, mails := Spy(env, pay), Spy(env, mail)
 	run := Start(env, shop, "7")
 	env.RunUntilIdle()
-	Answer(env, decision, "decide-7", true)
+	env.Resume("decide-7", true)
 	env.RunUntilDone()
 	want := "paid 7 by " + run.ID() + "/pay"
 	if got, err := run.Result(); got != want || err != nil {
@@ -70,7 +70,7 @@ func TestErrorsOfRunsHaveTheirCodeAndDetails(t *testing.T) {
 	run := Start(env, shop, "7")
 	env.RunUntilDone()
 	_, err := run.Result()
-	if details, ok := declined.Find(err); !ok || details != "no money" || !strings.HasPrefix(err.Error(), "the run failed: declined: ") {
+	if details, ok := declined.Find(err); !ok || details != "no money" || !strings.HasPrefix(err.Error(), "run wrun_00000000000000000000000001 failed: declined") {
 		t.Errorf("got %v", err)
 	}
 }

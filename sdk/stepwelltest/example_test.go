@@ -9,9 +9,9 @@ import (
 )
 
 var (
-	Order  = stepwell.DeclareWorkflow[int, string]("order")
-	Charge = stepwell.DeclareStep[int, string]("charge")
-	Pack   = stepwell.DeclareStep[string, string]("pack")
+	Order  = stepwell.NewWorkflow[int, string]("order")
+	Charge = stepwell.NewStep[int, string]("charge")
+	Pack   = stepwell.NewStep[string, string]("pack")
 )
 
 func orderWorkflow(w *stepwell.Context, cents int) (string, error) {

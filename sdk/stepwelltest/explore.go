@@ -16,9 +16,9 @@ type Scenario func(t testing.TB, env *Env)
 // ExploreOption configures [EveryCrash] and [EveryOrder].
 type ExploreOption func(*exploration)
 
-// Limit sets how many executions there are at most; 5040 by default, the number of orders of seven things. If there are
-// more crashes, n random ones are tried; if there are more orders, n/4 random ones after the first n.
-func Limit(n int) ExploreOption { return func(x *exploration) { x.limit = n } }
+// Executions sets how many executions there are at most; 5040 by default, the number of orders of seven things. If
+// there are more crashes, n random ones are tried; if there are more orders, n/4 random ones after the first n.
+func Executions(n int) ExploreOption { return func(x *exploration) { x.limit = n } }
 
 // Seed repeats the random choices of an earlier test, whose failure names the seed.
 func Seed(n uint64) ExploreOption { return func(x *exploration) { x.seed = n } }

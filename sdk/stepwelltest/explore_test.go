@@ -95,7 +95,7 @@ func TestACrashRepeatsOneOfParallelSteps(t *testing.T) {
 					executed++
 					return item, nil
 				})
-			}, stepwell.Limit(3))
+			}, stepwell.Concurrency(3))
 			return out, err
 		}))
 		stepwelltest.Start(env, order, purchase{Items: strings.Split("abcdef", "")})
@@ -206,7 +206,7 @@ func TestEveryOrderTriesRandomOrdersOfMany(t *testing.T) {
 		stepwelltest.Start(env, order, purchase{Items: strings.Split("abcdefgh", "")})
 		env.RunUntilDone()
 		orders[came] = true
-	}, stepwelltest.Limit(100), stepwelltest.Seed(1))
+	}, stepwelltest.Executions(100), stepwelltest.Seed(1))
 	first := 0
 	for came := range orders {
 		if strings.HasPrefix(came, "abc") {

@@ -10,20 +10,6 @@ import (
 	"github.com/stepwell-dev/stepwell/sdk/stepwelltest"
 )
 
-func TestFirstReturnsWhatWasPassed(t *testing.T) {
-	t.Parallel()
-	got, err := result(t, func(w *stepwell.Context) (string, error) {
-		quick, slow := stepwell.Keep(w.Timer(time.Minute)), w.Timer(time.Hour)
-		if stepwell.First(w, slow, quick) != quick || stepwell.First(w, quick, slow) != stepwell.Awaitable(quick) {
-			return "", errors.New("it is another one")
-		}
-		return "fine", nil
-	})
-	if got != "fine" || err != nil {
-		t.Errorf("got %q, %v", got, err)
-	}
-}
-
 // TestAsCompletedYieldsInTheOrderOfTheLog also cancels the run while some are in progress.
 func TestAsCompletedYieldsInTheOrderOfTheLog(t *testing.T) {
 	t.Parallel()

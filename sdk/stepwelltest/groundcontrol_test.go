@@ -2,7 +2,6 @@ package stepwelltest_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -27,7 +26,7 @@ func TestGroundControl(t *testing.T) {
 
 // declare returns a workflow with its definition.
 func declare(fn func(w *stepwell.Context) (string, error)) (*stepwell.Workflow[stepwell.None, string], stepwell.Definition) {
-	workflow := stepwell.DeclareWorkflow[stepwell.None, string]("test", stepwell.WithInbox(notes))
+	workflow := stepwell.NewWorkflow[stepwell.None, string]("test", stepwell.WithInbox(notes))
 	return workflow, workflow.Bind(func(w *stepwell.Context, _ stepwell.None) (string, error) { return fn(w) })
 }
 
@@ -54,7 +53,9 @@ func groundControl1(t *testing.T) {
 func groundControl2(t *testing.T) {
 	t.Parallel()
 	env, run := start(t, func(w *stepwell.Context) (string, error) {
-		stepwell.First(w, echo.Go(w, "fast"), stepwell.Keep(w.Timer(time.Hour))) // the timer goes on
+		if _, err := stepwell.Select(w, on(echo.Go(w, "fast"), ""), on(w.Timer(time.Hour), "").Keep()); err != nil {
+			return "", err
+		}
 		return stepwell.NewHook[string]("end").Open(w, stepwell.Token("end")).Receive(w)
 	})
 	env.Advance(2 * time.Hour)
@@ -102,7 +103,7 @@ func groundControl5(t *testing.T) {
 	t.Parallel()
 	env, run := withNotes(t, func(w *stepwell.Context) (string, error) { return notes.Receive(w) })
 	env.RunUntilIdle()
-	env.SendRaw("notes", run.ID(), json.RawMessage(`[1, 2]`))
+	stepwelltest.Send(env, stepwell.NewInbox[[]int]("notes"), run.ID(), []int{1, 2}, "")
 	env.RunUntilDone()
 	if _, err := run.Result(); !stepwell.HasCode(err, "undecodable") {
 		t.Errorf("got %v", err)
@@ -113,7 +114,7 @@ func groundControl6(t *testing.T) {
 	t.Parallel()
 	env, run := start(t, func(w *stepwell.Context) (string, error) { return "", w.Sleep(365 * 24 * time.Hour) })
 	began := env.Now()
-	env.Limit(run.ID(), time.Hour, 0)
+	env.Timeout(run.ID(), time.Hour, 0)
 	env.RunUntilDone()
 	if _, err := run.Result(); !stepwell.HasCode(err, "timeout") || env.Now().Sub(began) != time.Hour {
 		t.Errorf("after %s got %v", env.Now().Sub(began), err)
@@ -137,7 +138,7 @@ func groundControl8(t *testing.T) {
 	t.Parallel()
 	type details struct{ Text string }
 	declined := stepwell.NewErrorKind[details]("declined")
-	child := stepwell.DeclareWorkflow[string, string]("child")
+	child := stepwell.NewWorkflow[string, string]("child")
 	env, run := start(t, func(w *stepwell.Context) (string, error) {
 		var ends []string
 		for _, how := range []string{"completes", "fails", "is cancelled", "is late"} {
@@ -145,22 +146,25 @@ func groundControl8(t *testing.T) {
 			if how == "is late" {
 				options = append(options, stepwell.Timeout(time.Minute), stepwell.TimeoutGrace(time.Minute))
 			}
+			if how == "is cancelled" {
+				options = append(options, stepwell.ChildGrace(0))
+			}
 			c := child.Child(w, how, options...)
 			w.Sleep(time.Second)
 			if how == "is cancelled" {
-				c.Cancel(w, "not needed", 0)
+				c.Cancel(w, "not needed")
 			}
 			out, err := c.Await(w)
-			failed := (*stepwell.ChildError)(nil)
+			failed, cancelled := (*stepwell.RunFailedError)(nil), (*stepwell.RunCancelledError)(nil)
 			switch found, ok := declined.Find(err); {
 			case err == nil:
 				ends = append(ends, out)
+			case errors.As(err, &cancelled) && cancelled.RunID != "" && errors.Is(err, stepwell.ErrCancelled):
+				ends = append(ends, "cancelled")
 			case !errors.As(err, &failed) || failed.RunID == "":
 				return "", err
 			case ok:
 				ends = append(ends, found.Text)
-			case errors.Is(err, stepwell.ErrCancelled):
-				ends = append(ends, "cancelled")
 			case errors.Is(err, stepwell.ErrTimeout):
 				ends = append(ends, "timeout")
 			}

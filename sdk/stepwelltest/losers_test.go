@@ -25,7 +25,7 @@ func losersOfSelect() map[string]loser {
 		"the step of a select": {
 			run: func(w *stepwell.Context) (string, error) {
 				return stepwell.Select(w,
-					stepwell.On(stuck.Go(w, ""), func(*stepwell.Context, string) (string, error) { return "", nil }),
+					on(stuck.Go(w, ""), ""),
 					stepwell.After(time.Minute, func(*stepwell.Context) (string, error) { return "", nil }))
 			},
 			want: "step_failed stuck",
@@ -33,7 +33,7 @@ func losersOfSelect() map[string]loser {
 		"the timer of a select": {
 			run: func(w *stepwell.Context) (string, error) {
 				return stepwell.Select(w,
-					stepwell.On(echo.Go(w, ""), func(*stepwell.Context, string) (string, error) { return "", nil }),
+					on(echo.Go(w, ""), ""),
 					stepwell.After(time.Minute, func(*stepwell.Context) (string, error) { return "", nil }))
 			},
 			want: "wait_cancelled wait",
@@ -41,15 +41,14 @@ func losersOfSelect() map[string]loser {
 		"a case that is kept": {
 			run: func(w *stepwell.Context) (string, error) {
 				return stepwell.Select(w,
-					stepwell.On(stuck.Go(w, ""), func(*stepwell.Context, string) (string, error) { return "", nil }).Keep(),
+					on(stuck.Go(w, ""), "").Keep(),
 					stepwell.After(time.Minute, func(*stepwell.Context) (string, error) { return "", nil }))
 			},
 			none: "step_failed stuck",
 		},
-		"the others of First": {
+		"several cases": {
 			run: func(w *stepwell.Context) (string, error) {
-				stepwell.First(w, echo.Go(w, ""), stuck.Go(w, ""), stepwell.Keep(w.Timer(time.Hour)))
-				return "", nil
+				return stepwell.Select(w, on(echo.Go(w, ""), ""), on(stuck.Go(w, ""), ""), on(w.Timer(time.Hour), "").Keep())
 			},
 			want: "step_failed stuck", none: "wait_cancelled wait",
 		},
@@ -70,7 +69,7 @@ func losersOfTime() map[string]loser {
 		},
 		"what was begun within": {
 			run: func(w *stepwell.Context) (string, error) {
-				_, err := stepwell.Within(w, time.Minute, slow)
+				_, err := stepwell.Go(w, "within", slow).AwaitWithin(w, time.Minute)
 				if !errors.Is(err, stepwell.ErrTimeout) {
 					return "", err
 				}
@@ -113,8 +112,7 @@ func losersOfCoroutines() map[string]loser {
 		},
 		"a signal that nobody waits for": {
 			run: func(w *stepwell.Context) (string, error) {
-				stepwell.First(w, echo.Go(w, ""), paid.Wait(w))
-				return "", nil
+				return stepwell.Select(w, on(echo.Go(w, ""), ""), on(paid.Wait(w), ""))
 			},
 			want: "hook_disposed order%2Epaid",
 		},

@@ -2,7 +2,6 @@ package stepwelltest_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -23,14 +22,6 @@ var (
 	paid  = stepwell.NewSignal[payment]("order.paid")
 	notes = stepwell.NewInbox[string]("notes")
 )
-
-// decode decodes JSON that a test has made.
-func decode[T any](data json.RawMessage) (v T) {
-	if err := json.Unmarshal(data, &v); err != nil {
-		panic(err)
-	}
-	return v
-}
 
 func TestNthReceiveIsNthEvent(t *testing.T) {
 	t.Parallel()
@@ -79,7 +70,7 @@ func TestTokenThatIsTaken(t *testing.T) {
 		}
 		return "", err
 	})
-	second := stepwelltest.Start(env, stepwell.DeclareWorkflow[stepwell.None, string]("test"), stepwell.None{})
+	second := stepwelltest.Start(env, stepwell.NewWorkflow[stepwell.None, string]("test"), stepwell.None{})
 	env.RunUntilIdle()
 	if got, err := second.Result(); got != "the lock of "+first.ID() || err != nil {
 		t.Errorf("got %q, %v", got, err)
@@ -151,11 +142,8 @@ func TestApprovals(t *testing.T) {
 				t.Errorf("got %q, %v; want %q", got, err, c.want)
 			}
 			metadata := ""
-			for _, data := range run.Log().Events {
-				if e := decode[struct {
-					Type    string
-					Payload json.RawMessage
-				}](data); e.Type == "hook_created" {
+			for _, e := range run.Log().Events {
+				if e.Type == "hook_created" {
 					metadata = string(e.Payload)
 				}
 			}
@@ -240,7 +228,7 @@ func TestSignalsWithConditions(t *testing.T) {
 // TestSignalsWaitForRuns that have started before them, for a minute; for later ones they must be kept.
 func TestSignalsWaitForRuns(t *testing.T) {
 	t.Parallel()
-	listen := stepwell.DeclareWorkflow[time.Duration, string]("listen")
+	listen := stepwell.NewWorkflow[time.Duration, string]("listen")
 	env := stepwelltest.New(t, listen.Bind(func(w *stepwell.Context, pause time.Duration) (string, error) {
 		if pause > 0 {
 			if err := w.Sleep(pause); err != nil {
@@ -281,7 +269,7 @@ func TestSignalsWaitForRuns(t *testing.T) {
 // withNotes returns an environment with a workflow that has an inbox, and a run of it.
 func withNotes(t *testing.T, fn func(w *stepwell.Context) (string, error)) (*stepwelltest.Env, *stepwelltest.Run[string]) {
 	t.Helper()
-	workflow := stepwell.DeclareWorkflow[stepwell.None, string]("noting", stepwell.WithInbox(notes))
+	workflow := stepwell.NewWorkflow[stepwell.None, string]("noting", stepwell.WithInbox(notes))
 	env := stepwelltest.New(t, echo.Bind(execute),
 		workflow.Bind(func(w *stepwell.Context, _ stepwell.None) (string, error) { return fn(w) }))
 	return env, stepwelltest.Start(env, workflow, stepwell.None{})
@@ -369,7 +357,7 @@ func TestAMessageIDCountsOnce(t *testing.T) {
 func TestWhatDoesNotDecodeDoesNotHang(t *testing.T) {
 	t.Parallel()
 	env, run := withNotes(t, collect)
-	env.SendRaw("notes", run.ID(), json.RawMessage(`{"no": "text"}`))
+	stepwelltest.Send(env, stepwell.NewInbox[map[string]string]("notes"), run.ID(), map[string]string{"no": "text"}, "")
 	env.RunUntilDone()
 	if _, err := run.Result(); !stepwell.HasCode(err, "undecodable") {
 		t.Errorf("got %v, want the code undecodable", err)
@@ -383,7 +371,7 @@ func TestWhatDoesNotDecodeDoesNotHang(t *testing.T) {
 			}
 		}
 	})
-	env.SendRaw("notes", run.ID(), json.RawMessage(`7`))
+	stepwelltest.Send(env, stepwell.NewInbox[int]("notes"), run.ID(), 7, "")
 	stepwelltest.Send(env, notes, run.ID(), "readable", "")
 	env.RunUntilDone()
 	if got, err := run.Result(); got != "readable" || err != nil {
@@ -393,7 +381,7 @@ func TestWhatDoesNotDecodeDoesNotHang(t *testing.T) {
 
 func TestInboxOfAChildIsOpenedByIt(t *testing.T) {
 	t.Parallel()
-	child := stepwell.DeclareWorkflow[stepwell.None, string]("child", stepwell.WithInbox(notes))
+	child := stepwell.NewWorkflow[stepwell.None, string]("child", stepwell.WithInbox(notes))
 	env, run := start(t, func(w *stepwell.Context) (string, error) { return child.Child(w, stepwell.None{}).Await(w) })
 	env.Register(child.Bind(func(w *stepwell.Context, _ stepwell.None) (string, error) { return collect(w) }))
 	env.RunUntilIdle()

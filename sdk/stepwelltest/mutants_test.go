@@ -129,7 +129,7 @@ func ordersOf(of parts) stepwelltest.Scenario {
 		good := stepwelltest.Start(env, order, purchase{"7", []string{"tea", "pot", "cup", "jug"}})
 		bad := stepwelltest.Start(env, order, purchase{"8", []string{"unicorn"}})
 		env.RunUntilIdle()
-		stepwelltest.Answer(env, approval, "approve-7", true)
+		env.Resume("approve-7", true)
 		env.RunUntilDone()
 
 		got, err := good.Result()
@@ -359,10 +359,11 @@ func inputMutants() []mutant {
 		{"the hook's deadline comes from the clock", func(of *parts) {
 			of.approve = func(w *stepwell.Context, _ *world, p purchase) (bool, error) {
 				h := approval.Open(w, stepwell.Token("approve-"+p.ID))
-				if stepwell.First(w, h, w.TimerAt(time.Now().Add(1000*time.Hour))) == stepwell.Awaitable(h) {
-					return h.Receive(w)
-				}
-				return false, stepwell.ErrTimeout
+				return stepwell.Select(w,
+					stepwell.On(h, func(_ *stepwell.Context, approved bool) (bool, error) { return approved, nil }),
+					stepwell.On(w.TimerAt(time.Now().Add(1000*time.Hour)), func(*stepwell.Context, time.Time) (bool, error) {
+						return false, stepwell.ErrTimeout
+					}))
 			}
 		}, false},
 		{"the parcels are a variable of the process", func(of *parts) {

@@ -18,14 +18,6 @@ func Send[T any](e *Env, inbox *stepwell.InboxKind[T], runID string, message T, 
 	}
 }
 
-// SendRaw is [Send] of JSON that need not be a message of the inbox.
-func (e *Env) SendRaw(inbox, runID string, message json.RawMessage) {
-	e.tb.Helper()
-	if err := e.server.Send(e.run(runID), inbox, "", message); err != nil {
-		e.tb.Fatal(err)
-	}
-}
-
 // Signal sends a signal to all runs that wait for it, or begin to in the next minute. It is kept for runs that look
 // back, for that time. Conditions may have fields of data, literals, comparisons, &&, || and !; the test fails if one
 // has more.
@@ -85,8 +77,8 @@ func (e *Env) Cancel(runID, reason string, grace time.Duration) {
 	e.server.Cancel(e.run(runID), reason, grace)
 }
 
-// Limit limits the time of a run from now on. When it is over, the run is asked to cancel, and fails after the grace.
-func (e *Env) Limit(runID string, timeout, grace time.Duration) {
+// Timeout limits the time of a run from now on. When it is over, the run is asked to cancel, and fails after the grace.
+func (e *Env) Timeout(runID string, timeout, grace time.Duration) {
 	e.tb.Helper()
 	e.server.Limit(e.run(runID), timeout, grace)
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // give is the step that undoes one of echo.
-var give = stepwell.DeclareStep[string, string]("give", stepwell.Attempts(1))
+var give = stepwell.NewStep[string, string]("give", stepwell.Attempts(1))
 
 // giveBack undoes a step with another one.
 func giveBack(w *stepwell.Context, in string, _ *string) error {
@@ -56,7 +56,7 @@ func TestSagaUndoesEachStepOnceInEveryCrash(t *testing.T) {
 // TestAStepOfUnknownOutcomeIsUndone has a step end in each way, here and by a call of its own.
 func TestAStepOfUnknownOutcomeIsUndone(t *testing.T) {
 	t.Parallel()
-	charge := stepwell.DeclareStep[string, string]("charge", stepwell.Attempts(1))
+	charge := stepwell.NewStep[string, string]("charge", stepwell.Attempts(1))
 	for name, test := range map[string]struct {
 		fn   func(ctx context.Context) (string, error)
 		want string

@@ -121,9 +121,8 @@ func Start[I, O any](e *Env, workflow *stepwell.Workflow[I, O], input I) *Run[O]
 // ErrRunning is the error of a run that has not ended.
 var ErrRunning = errors.New("the run has not ended")
 
-// Result returns the output of the run, or its error, in which [stepwell.HasCode] and [stepwell.ErrorKind.Find] find
-// codes and details. If the run has not ended, the error is [ErrRunning], with the reason why its last invocation
-// failed.
+// Result returns the output of the run, or its error, which is that of [stepwell.Run.Wait]. If the run has not ended,
+// the error is [ErrRunning], with the reason why its last invocation failed.
 func (r *Run[O]) Result() (output O, err error) {
 	switch r.run.Status {
 	case "completed":
@@ -131,8 +130,14 @@ func (r *Run[O]) Result() (output O, err error) {
 		return output, err
 	case "running":
 		return output, fmt.Errorf("%w: %s", ErrRunning, r.run.WaitsFor())
+	case "cancelled":
+		return output, &stepwell.RunCancelledError{RunID: r.run.ID}
 	default:
-		return output, newRunError(r.run)
+		failed := &stepwell.RunFailedError{RunID: r.run.ID}
+		if json.Unmarshal(r.run.Output, &failed.RunFailure) != nil {
+			failed.Message = string(r.run.Output)
+		}
+		return output, failed
 	}
 }
 
@@ -148,40 +153,10 @@ func (r *Run[O]) Log() stepwell.RunLog {
 		"id": r.run.ID, "workflow": r.run.Workflow, "status": r.run.Status,
 	})}
 	for _, e := range r.run.Log {
-		l.Events = append(l.Events, encode(e))
+		l.Events = append(l.Events, stepwell.Event{
+			RunID: e.RunID, Seq: e.Seq, Type: e.Type, CorrelationID: e.ID, CreatedAt: e.At, Data: encode(e.Data),
+			Payload: e.Payload,
+		})
 	}
 	return l
 }
-
-// runError is the error of a run that ended without an output.
-type runError struct {
-	status string
-	cause  stepwell.StepError
-}
-
-func newRunError(r *memserver.Run) error {
-	e := &runError{status: r.Status, cause: stepwell.StepError{Step: r.Workflow, ID: r.ID}}
-	var failure struct {
-		Message, Code string
-		Details       json.RawMessage
-	}
-	if json.Unmarshal(r.Output, &failure) != nil {
-		failure.Message = string(r.Output)
-	}
-	e.cause.Message, e.cause.Code, e.cause.Details = failure.Message, failure.Code, failure.Details
-	return e
-}
-
-// Error implements error.
-func (e *runError) Error() string {
-	text := fmt.Sprintf("the run %s", e.status)
-	for _, part := range []string{e.cause.Code, e.cause.Message} {
-		if part != "" {
-			text += ": " + part
-		}
-	}
-	return text
-}
-
-// Unwrap returns the error with its code and details.
-func (e *runError) Unwrap() error { return &e.cause }

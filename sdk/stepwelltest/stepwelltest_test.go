@@ -24,16 +24,16 @@ type (
 )
 
 var (
-	order    = stepwell.DeclareWorkflow[purchase, receipt]("order")
-	charge   = stepwell.DeclareStep[string, string]("charge", stepwell.Attempts(3))
-	reserve  = stepwell.DeclareStep[string, string]("reserve")
+	order    = stepwell.NewWorkflow[purchase, receipt]("order")
+	charge   = stepwell.NewStep[string, string]("charge", stepwell.Attempts(3))
+	reserve  = stepwell.NewStep[string, string]("reserve")
 	approval = stepwell.NewHook[bool]("approval")
 )
 
 func runOrder(w *stepwell.Context, p purchase) (out receipt, err error) {
 	paid := charge.Go(w, p.ID)
 	out.Parcels, err = stepwell.MapBy(w, p.Items, func(item string) string { return item },
-		func(w *stepwell.Context, item string) (string, error) { return reserve.Run(w, item) }, stepwell.Limit(2))
+		func(w *stepwell.Context, item string) (string, error) { return reserve.Run(w, item) }, stepwell.Concurrency(2))
 	if err != nil {
 		return out, err
 	}
@@ -114,7 +114,7 @@ func TestFailedStepFailsTheRun(t *testing.T) {
 func TestWorkflowThatIsNotDeterministicIsHeld(t *testing.T) {
 	t.Parallel()
 	calls := 0
-	flaky := stepwell.DeclareWorkflow[stepwell.None, string]("flaky")
+	flaky := stepwell.NewWorkflow[stepwell.None, string]("flaky")
 	env := stepwelltest.New(t, flaky.Bind(func(w *stepwell.Context, _ stepwell.None) (string, error) {
 		if calls++; calls%2 == 0 {
 			w.Sleep(time.Second)

@@ -15,7 +15,7 @@ import (
 var balance = stepwell.NewKey[int64]("balance")
 
 // deposit is a step that adds to the balance, and fails in its first attempt after it has written.
-var deposit = stepwell.DeclareStep[int64, int64]("deposit")
+var deposit = stepwell.NewStep[int64, int64]("deposit")
 
 func depositing() stepwell.Definition {
 	attempts := map[string]int{}
@@ -229,7 +229,7 @@ func TestScopesDoNotDisturbEachOthersRandom(t *testing.T) {
 // begin with the old value.
 func TestAttributesAtTheStartStay(t *testing.T) {
 	t.Parallel()
-	child := stepwell.DeclareWorkflow[stepwell.None, string]("child")
+	child := stepwell.NewWorkflow[stepwell.None, string]("child")
 	env, run := start(t, func(w *stepwell.Context) (string, error) {
 		return child.Child(w, stepwell.None{}, stepwell.Attribute("stage", "new")).Await(w)
 	})

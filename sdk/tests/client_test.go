@@ -25,8 +25,8 @@ type vote struct{ Approved bool }
 type declined struct{ Reason string }
 
 var (
-	approve     = stepwell.DeclareWorkflow[string, string]("approve")
-	poll        = stepwell.DeclareWorkflow[int, []vote]("poll")
+	approve     = stepwell.NewWorkflow[string, string]("approve")
+	poll        = stepwell.NewWorkflow[int, []vote]("poll")
 	decision    = stepwell.NewHook[vote]("decision")
 	errDeclined = stepwell.NewErrorKind[declined]("card_declined")
 )
@@ -61,18 +61,31 @@ func awaitEvent[O any](t *testing.T, run *stepwell.Run[O], kind string) {
 // awaitEvents waits for n events of a type.
 func awaitEvents[O any](t *testing.T, run *stepwell.Run[O], kind string, n int) {
 	t.Helper()
-	for e, err := range run.Follow(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
+	if err := hasEvents(t.Context(), run, kind, n); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// hasEvents waits until the log of a run has n events of a type.
+func hasEvents[O any](ctx context.Context, run *stepwell.Run[O], kind string, n int) error {
+	for ctx.Err() == nil {
+		left, ended := n, false
+		for e, err := range run.Events(ctx) {
+			if err != nil {
+				return err
+			}
+			if e.Type == kind {
+				left--
+			}
+			if ended = slices.Contains([]string{"run_completed", "run_failed", "run_cancelled"}, e.Type); left == 0 {
+				return nil
+			}
 		}
-		if e.Type == kind {
-			n--
-		}
-		if n == 0 {
-			return
+		if ended {
+			return fmt.Errorf("run %s has ended without %s", run.ID(), kind)
 		}
 	}
-	t.Fatalf("run %s has ended without %s", run.ID(), kind)
+	return ctx.Err()
 }
 
 func start(t *testing.T, c *stepwell.Client, order string, options ...stepwell.StartOption) *stepwell.Run[string] {
@@ -228,49 +241,6 @@ func TestWaitOutlivesRestarts(t *testing.T) {
 	}
 }
 
-func TestEventsComeBackWithTheirPlace(t *testing.T) {
-	t.Parallel()
-	s := newServer(t)
-	s.serve(t, approve.Bind(approveOrder))
-	var places []string
-	c := connect(t, newCutter(t, s, func(r *http.Request) bool {
-		if r.Header.Get("Accept") == "text/event-stream" {
-			places = append(places, r.Header.Get("Last-Event-ID"))
-		}
-		return false
-	}), adminKey)
-	run := start(t, c, "order-1")
-
-	var seqs []int64
-	var last stepwell.Event
-	for e, err := range run.Follow(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		seqs, last = append(seqs, e.Seq), e
-		if e.Type == "hook_created" {
-			if err := s.stop(syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
-			s.start(t)
-			if err := decision.Resume(t.Context(), s.client(t, "write"), "order-1", vote{true}); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if last.Type != "run_completed" || string(last.Payload) != `"shipped order-1"` {
-		t.Errorf("the last event is %s %s", last.Type, last.Payload)
-	}
-	for i, seq := range seqs {
-		if seq != int64(i+1) {
-			t.Fatalf("got the positions %v", seqs)
-		}
-	}
-	if len(places) < 2 || places[0] != "" || places[len(places)-1] == "" {
-		t.Errorf("connected with Last-Event-ID %q", places)
-	}
-}
-
 func TestErrorsAreTyped(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -308,7 +278,7 @@ func TestErrorsAreTyped(t *testing.T) {
 	if e := (*stepwell.APIError)(nil); !errors.As(err, &e) || e.Code != "run_not_found" {
 		t.Errorf("an unknown run: %v", err)
 	}
-	_, err = approve.Handle(s.client(t, "invoke"), run.ID()).Info(t.Context())
+	_, err = approve.Handle(s.client(t, "invoke"), run.ID()).Details(t.Context())
 	if err != nil {
 		t.Error(err)
 	}
@@ -321,7 +291,7 @@ func TestCancel(t *testing.T) {
 	lose, _ := once(http.MethodPost)
 	direct := s.client(t, "write")
 	run := start(t, direct, "order-1", stepwell.Delay(time.Hour), stepwell.Timeout(time.Hour))
-	info, err := run.Info(t.Context())
+	info, err := run.Details(t.Context())
 	if err != nil || info.Status != stepwell.StatusPending || info.Deadline.IsZero() || string(info.Input) != `"order-1"` {
 		t.Errorf("got %+v %v", info, err)
 	}

@@ -3,7 +3,6 @@ package tests
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"io"
 	"log/slog"
 	"net/http"
@@ -45,7 +44,7 @@ func TestCopiesOfACallWriteOneHistory(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	var executed atomic.Int64
-	next, count := stepwell.DeclareStep[int, int64]("next"), stepwell.DeclareWorkflow[int, []int64]("count")
+	next, count := stepwell.NewStep[int, int64]("next"), stepwell.NewWorkflow[int, []int64]("count")
 	doCount := func(w *stepwell.Context, n int) (got []int64, err error) {
 		for i := range n {
 			v, err := next.Run(w, i)
@@ -94,18 +93,12 @@ func TestCopiesOfACallWriteOneHistory(t *testing.T) {
 		if _, err := run.Wait(t.Context()); err != nil {
 			t.Errorf("run %s: %v", run.ID(), err)
 		}
-		if err := newApp().Replay(t.Context(), s.log(t, run.ID())); err != nil {
+		log, err := run.Log(t.Context())
+		if err == nil {
+			err = newApp().Replay(t.Context(), log)
+		}
+		if err != nil {
 			t.Error(err)
 		}
 	}
-}
-
-// log returns the log of a run.
-func (s *server) log(t *testing.T, runID string) (log stepwell.RunLog) {
-	t.Helper()
-	var page struct{ Data []json.RawMessage }
-	s.admin(t, http.MethodGet, "/v1/runs/"+runID, nil, &log.Run)
-	s.admin(t, http.MethodGet, "/v1/runs/"+runID+"/events?payloads=true&limit=1000", nil, &page)
-	log.Events = page.Data
-	return log
 }

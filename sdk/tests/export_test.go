@@ -16,7 +16,7 @@ import (
 	"time"
 
 	stepwell "github.com/stepwell-dev/stepwell/sdk"
-	"github.com/stepwell-dev/stepwell/sdk/stepwellreplay"
+	"github.com/stepwell-dev/stepwell/sdk/stepwelltest"
 )
 
 type parcels struct {
@@ -26,8 +26,8 @@ type parcels struct {
 }
 
 var (
-	export  = stepwell.DeclareWorkflow[parcels, []string]("export")
-	pack    = stepwell.DeclareStep[string, string]("pack")
+	export  = stepwell.NewWorkflow[parcels, []string]("export")
+	pack    = stepwell.NewStep[string, string]("pack")
 	confirm = stepwell.NewHook[string]("confirm")
 )
 
@@ -84,7 +84,7 @@ func TestExportedRunsReplay(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "runs.jsonl"), out, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		stepwellreplay.Dir(t, dir, export.Bind(runExport))
+		stepwelltest.Replay(t, dir, export.Bind(runExport))
 		checkChangedReplay(t, out)
 	}
 	s.checkGate(t, ids)
@@ -114,7 +114,7 @@ func checkChangedReplay(t *testing.T, exported []byte) {
 	}
 }
 
-// checkGate checks that the command replay lets the code pass as it is, refuses the changed code, and writes nothing.
+// checkGate replays the runs on the server: the code passes as it is, the changed code does not, and nothing is written.
 func (s *server) checkGate(t *testing.T, ids []string) {
 	t.Helper()
 	logs := func() (all []int64) {
@@ -135,10 +135,13 @@ func (s *server) checkGate(t *testing.T, ids []string) {
 			t.Error("a step is executed")
 			return "", nil
 		}))
-		for _, status := range []string{"running", ""} {
-			err := app.Main(t.Context(), []string{"replay", "--server", s.url(), "--since", "168h", "--status", status})
-			if (err == nil) != c.fits {
-				t.Errorf("%s, status %q: %v", name, status, err)
+		for _, id := range ids {
+			log, err := export.Handle(s.client(t, "read"), id).Log(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := app.Replay(t.Context(), log); (err == nil) != c.fits {
+				t.Errorf("%s, run %s: %v", name, id, err)
 			}
 		}
 	}

@@ -9,8 +9,8 @@ import (
 )
 
 var (
-	echo = stepwell.DeclareWorkflow[string, string]("echo")
-	sums = stepwell.DeclareWorkflow[[]int, int]("sums")
+	echo = stepwell.NewWorkflow[string, string]("echo")
+	sums = stepwell.NewWorkflow[[]int, int]("sums")
 )
 
 // TestDebouncedStartsAreOneRun with the last input.
@@ -34,7 +34,7 @@ func TestDebouncedStartsAreOneRun(t *testing.T) {
 	if got, err := runs[0].Wait(t.Context()); err != nil || got != "last" {
 		t.Errorf("got %q, %v; want the last input", got, err)
 	}
-	info, err := runs[0].Info(t.Context())
+	info, err := runs[0].Details(t.Context())
 	if err != nil || info.Attributes["$collected"] != "debounce" || info.Attributes["customer"] != "7" {
 		t.Errorf("got the attributes %v, %v", info.Attributes, err)
 	}
@@ -53,7 +53,7 @@ func TestBatchStartsOneRun(t *testing.T) {
 	c := s.client(t, "write")
 	var last *stepwell.Run[int]
 	for n := 1; n <= 3; n++ {
-		run, err := stepwell.StartWith(t.Context(), c, sums, n, stepwell.BatchRule{Size: 3, Wait: time.Hour})
+		run, err := stepwell.StartBatched(t.Context(), c, sums, n, stepwell.BatchRule{Size: 3, Wait: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +61,7 @@ func TestBatchStartsOneRun(t *testing.T) {
 			t.Errorf("item %d is in another run", n)
 		}
 		last = run
-		if info, err := run.Info(t.Context()); n < 3 && (err != nil || info.Status != stepwell.StatusCollecting) {
+		if info, err := run.Details(t.Context()); n < 3 && (err != nil || info.Status != stepwell.StatusCollecting) {
 			t.Errorf("after item %d: got the status %s, %v", n, info.Status, err)
 		}
 	}

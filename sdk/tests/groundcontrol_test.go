@@ -20,11 +20,11 @@ import (
 type gc = *stepwell.Workflow[string, string]
 
 func gcWorkflow(name string, options ...stepwell.WorkflowOption) gc {
-	return stepwell.DeclareWorkflow[string, string](name, options...)
+	return stepwell.NewWorkflow[string, string](name, options...)
 }
 
 var (
-	gcEcho  = stepwell.DeclareStep[string, string]("echo")
+	gcEcho  = stepwell.NewStep[string, string]("echo")
 	gcHook  = stepwell.NewHook[string]("end")
 	gcNotes = stepwell.NewInbox[note]("notes")
 	gcKey   = stepwell.NewKey[int]("last")
@@ -77,7 +77,7 @@ func (s *server) serveTwice(t *testing.T, workflow string, definitions func() []
 	key := s.signingKey(t)
 	var copies [2]http.Handler
 	for i := range copies {
-		app := stepwell.NewApp(stepwell.AppConfig{Name: "tests", Server: s.url(), SigningKeys: key, KeepRuns: -1})
+		app := stepwell.NewApp(stepwell.AppConfig{Name: "tests", Server: s.url(), SigningKeys: key, CacheBytes: -1})
 		app.Register(definitions()...)
 		h, err := app.Handler()
 		if err != nil {
@@ -119,7 +119,11 @@ func gcDefinitions(firsts *atomic.Int32) []stepwell.Definition {
 		}),
 		gcTimer.Bind(func(w *stepwell.Context, token string) (string, error) {
 			stale := w.Timer(time.Millisecond) // it ends while nobody waits for it
-			stepwell.First(w, gcEcho.Go(w, "fast"), stepwell.Keep(stale))
+			if _, err := stepwell.Select(w,
+				stepwell.On(gcEcho.Go(w, "fast"), func(_ *stepwell.Context, out string) (string, error) { return out, nil }),
+				stepwell.On(stale, func(*stepwell.Context, time.Time) (string, error) { return "", nil }).Keep()); err != nil {
+				return "", err
+			}
 			return gcHook.Open(w, stepwell.Token(token)).Receive(w)
 		}),
 		gcTwice.Bind(func(w *stepwell.Context, _ string) (string, error) {
@@ -182,19 +186,19 @@ func endsOfChildren(w *stepwell.Context, _ string) (string, error) {
 		}
 		child := gcChild.Child(w, how, options...)
 		if how == "is cancelled" {
-			child.Cancel(w, "not needed", time.Minute)
+			child.Cancel(w, "not needed")
 		}
 		out, err := child.Await(w)
-		failed := (*stepwell.ChildError)(nil)
+		failed, cancelled := (*stepwell.RunFailedError)(nil), (*stepwell.RunCancelledError)(nil)
 		switch found, ok := errDeclined.Find(err); {
 		case err == nil:
 			ends = append(ends, out)
+		case errors.As(err, &cancelled) && cancelled.RunID != "" && errors.Is(err, stepwell.ErrCancelled):
+			ends = append(ends, "cancelled")
 		case !errors.As(err, &failed) || failed.RunID == "":
 			return "", err
 		case ok:
 			ends = append(ends, found.Reason)
-		case errors.Is(err, stepwell.ErrCancelled):
-			ends = append(ends, "cancelled")
 		case errors.Is(err, stepwell.ErrTimeout):
 			ends = append(ends, "timeout")
 		}
@@ -257,7 +261,7 @@ func gcStoredLast(t *testing.T, _ *server, c *stepwell.Client) {
 		if failed := stepwell.HasCode(err, "no"); failed != (how == "failed") {
 			t.Errorf("%s: got %v", how, err)
 		}
-		if n, ok, err := gcKey.Of(t.Context(), c, run.ID()); n != 7 || !ok || err != nil {
+		if n, ok, err := gcKey.Read(t.Context(), c, run.ID()); n != 7 || !ok || err != nil {
 			t.Errorf("%s: the store has %d %v %v", how, n, ok, err)
 		}
 	}
@@ -296,8 +300,8 @@ func gcTimeout(t *testing.T, _ *server, c *stepwell.Client) {
 func TestARemoteStepInProgressIsUndone(t *testing.T) {
 	t.Parallel()
 	called, compensating, release := make(chan struct{}, 1), make(chan struct{}, 9), make(chan struct{})
-	charge := stepwell.DeclareStep[string, string]("charge")
-	refund := stepwell.DeclareStep[string, string]("refund")
+	charge := stepwell.NewStep[string, string]("charge")
+	refund := stepwell.NewStep[string, string]("refund")
 	pay := gcWorkflow("pay")
 	s := newServer(t)
 	s.serve(t,

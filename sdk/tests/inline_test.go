@@ -14,10 +14,10 @@ import (
 )
 
 var (
-	fan     = stepwell.DeclareWorkflow[int, int]("fan")
-	trip    = stepwell.DeclareWorkflow[string, string]("trip")
-	reserve = stepwell.DeclareStep[string, string]("reserve")
-	drive   = stepwell.DeclareStep[string, string]("drive")
+	fan     = stepwell.NewWorkflow[int, int]("fan")
+	trip    = stepwell.NewWorkflow[string, string]("trip")
+	reserve = stepwell.NewStep[string, string]("reserve")
+	drive   = stepwell.NewStep[string, string]("drive")
 )
 
 // commitCounter counts the requests with which an app writes during calls.
@@ -53,7 +53,7 @@ func TestFinishedStepsAreOnDiskWhileOthersAreInProgress(t *testing.T) {
 						return 0, context.Cause(ctx)
 					}
 				}
-				return 1, awaitResults(ctx, fan.Handle(c, stepwell.Info(ctx).Run.ID), n)
+				return 1, hasEvents(ctx, fan.Handle(c, stepwell.Info(ctx).Run.ID), "step_completed", n)
 			})
 		})
 		return len(ended), err
@@ -68,22 +68,6 @@ func TestFinishedStepsAreOnDiskWhileOthersAreInProgress(t *testing.T) {
 	if n := counter.commits.Load(); n > 100 {
 		t.Errorf("%d results took %d commits", quick, n)
 	}
-}
-
-// awaitResults waits until the log of a run has the results of n steps.
-func awaitResults[O any](ctx context.Context, run *stepwell.Run[O], n int) error {
-	for e, err := range run.Follow(ctx) {
-		if err != nil {
-			return err
-		}
-		if e.Type == "step_completed" {
-			n--
-		}
-		if n == 0 {
-			return nil
-		}
-	}
-	return errors.New("the run has ended")
 }
 
 // TestARunIsAskedToCancelDuringAStep cancels runs, by a request and by their timeout, whose steps end only when they

@@ -42,8 +42,8 @@ func balance(t *testing.T, servers []*server, kept chan<- struct{}) string {
 }
 
 var (
-	shipping = stepwell.DeclareWorkflow[string, string]("shipping")
-	weigh    = stepwell.DeclareStep[string, string]("weigh")
+	shipping = stepwell.NewWorkflow[string, string]("shipping")
+	weigh    = stepwell.NewStep[string, string]("weigh")
 )
 
 // TestCallsOutliveTheirServers replaces all servers, one after the other, during a step that the workflow's call

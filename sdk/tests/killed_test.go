@@ -32,7 +32,7 @@ const (
 	soon = 100 * time.Millisecond
 )
 
-var killed = stepwell.DeclareWorkflow[int, int]("killed")
+var killed = stepwell.NewWorkflow[int, int]("killed")
 
 // ledger is a file to which an app process writes what it does, with the times. It has what was written before a kill.
 type ledger struct{ file *os.File }

@@ -20,8 +20,8 @@ var (
 	progress = stepwell.NewKey[int]("progress")
 	payment  = stepwell.NewSignal[paid]("order.paid")
 	approval = stepwell.NewApproval("approval")
-	collect  = stepwell.DeclareWorkflow[string, string]("collect", stepwell.WithInbox(notes))
-	settle   = stepwell.DeclareWorkflow[string, stepwell.Answer]("settle")
+	collect  = stepwell.NewWorkflow[string, string]("collect", stepwell.WithInbox(notes))
+	settle   = stepwell.NewWorkflow[string, stepwell.Answer]("settle")
 )
 
 // collectNotes collects the texts of notes until one is empty.
@@ -74,10 +74,10 @@ func TestMessagesReachARunFromItsStart(t *testing.T) {
 	if out, err := run.Wait(ctx); err != nil || out != "a b c" {
 		t.Errorf("got %q %v", out, err)
 	}
-	if n, ok, err := progress.Of(ctx, c, run.ID()); n != 3 || !ok || err != nil {
+	if n, ok, err := progress.Read(ctx, c, run.ID()); n != 3 || !ok || err != nil {
 		t.Errorf("the store has %d %v %v", n, ok, err)
 	}
-	if _, ok, err := stepwell.NewKey[int]("other").Of(ctx, c, run.ID()); ok || err != nil {
+	if _, ok, err := stepwell.NewKey[int]("other").Read(ctx, c, run.ID()); ok || err != nil {
 		t.Errorf("the store has another key: %v %v", ok, err)
 	}
 	err := notes.Send(ctx, c, run.ID(), note{"late"})
@@ -110,7 +110,7 @@ func TestSignalsAndAnswersReachARun(t *testing.T) {
 	if a, err := runs[0].Wait(ctx); err != nil || !a.Approved || a.By != "ann" {
 		t.Errorf("got %+v %v", a, err)
 	}
-	if info, err := runs[1].Info(ctx); err != nil || slices.Contains([]stepwell.RunStatus{
+	if info, err := runs[1].Details(ctx); err != nil || slices.Contains([]stepwell.RunStatus{
 		stepwell.StatusCompleted, stepwell.StatusFailed, stepwell.StatusCancelled,
 	}, info.Status) {
 		t.Errorf("the other run is %s %v", info.Status, err)

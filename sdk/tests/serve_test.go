@@ -21,13 +21,13 @@ func TestAnAppRegistersItself(t *testing.T) {
 	address := freeAddress(t)
 	registered := &signal{text: "registered", seen: make(chan struct{})}
 	logger := slog.New(slog.NewTextHandler(registered, nil))
-	app := stepwell.NewApp(stepwell.AppConfig{Name: "orders", Build: "3f20b23", Logger: logger})
+	app := stepwell.NewApp(stepwell.AppConfig{
+		Name: "orders", Build: "3f20b23", Logger: logger, PublicURL: "http://" + address,
+	})
 	app.Register(approve.Bind(approveOrder))
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() {
-		ended <- app.Main(ctx, []string{"serve", "-listen", address, "-announce", "http://" + address})
-	}()
+	go func() { ended <- app.Serve(ctx, address) }()
 	select {
 	case <-registered.seen:
 	case err := <-ended:

@@ -8,7 +8,7 @@ import (
 
 // declares are the functions of the SDK whose type arguments are kept in the log.
 var declares = []string{
-	"DeclareWorkflow", "DeclareStep", "NewHook", "NewSignal", "NewInbox", "NewKey",
+	"NewWorkflow", "NewStep", "NewHook", "NewSignal", "NewInbox", "NewKey",
 	"NewErrorKind", "Do", "DoGo", "Value",
 }
 

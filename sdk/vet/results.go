@@ -43,8 +43,6 @@ func (s scope) dropped(call *ast.CallExpr, isDropped func(i int) bool) {
 		case isPointerTo(t, "Future"):
 			s.c.report(found(call.Pos(), "SW009",
 				"nobody waits for it, so the run may end without its result; keep the future, and Await it"))
-		case isPointerTo(t, "Timer"):
-			s.c.report(found(call.Pos(), "SW009", "nobody waits for the timer; use w.Sleep"))
 		}
 	}
 }

@@ -92,36 +92,6 @@ func TestPausesRespectTheServer(t *testing.T) {
 }
 
 // TestAStreamThatBreaksGoesOn loses the connection within an event.
-func TestAStreamThatBreaksGoesOn(t *testing.T) {
-	t.Parallel()
-	var places []string
-	part := func(text string) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) {
-			places = append(places, r.Header.Get("Last-Event-ID"))
-			w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
-			_, _ = w.Write([]byte(text))
-		}
-	}
-	c := newTestClient(t, &answers{list: []http.HandlerFunc{
-		part("id: 1\ndata: {\"n\":1}\n\n: nothing new\nid: 2\n\nid: 3\ndata: {\"n\""),
-		status(503, ""),
-		part("id: 3\r\ndata: {\"n\":\r\ndata: 3}\r\n\r\nevent: end\ndata: {}\n\n"),
-	}})
-	var got []string
-	for data, err := range c.Follow(t.Context(), Request{Method: http.MethodGet, Path: "/v1/x"}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		got = append(got, string(data))
-	}
-	if want := `{"n":1}|{"n":` + "\n3}"; strings.Join(got, "|") != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if strings.Join(places, ",") != ",2" {
-		t.Errorf("connected with Last-Event-ID %q", places)
-	}
-}
-
 func TestAddressesAreChecked(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"", "127.0.0.1:8788", "localhost", "ftp://x", "http://", "http://a b"} {

@@ -279,7 +279,7 @@ func (s *Server) lookBack(r *Run, h *hook) {
 	for _, sent := range s.sent {
 		kept := !sent.at.Before(since) && sent.until.After(s.now)
 		missed := sent.n > r.signals && !sent.at.Before(s.now.Add(-remembered))
-		if first, received := r.received[sent.n]; (kept || missed) && !(received && first < h.created) {
+		if first, received := r.received[sent.n]; (kept || missed) && (!received || first >= h.created) {
 			_ = s.receive(r, h, sent) // a condition that cannot be evaluated is false
 		}
 	}

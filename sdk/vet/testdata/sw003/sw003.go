@@ -8,7 +8,7 @@ import (
 	stepwell "github.com/stepwell-dev/stepwell/sdk"
 )
 
-var charge = stepwell.DeclareStep[string, string]("charge")
+var charge = stepwell.NewStep[string, string]("charge")
 
 func workflow(w *stepwell.Context, in map[string]int) ([]string, error) {
 	var last, text string

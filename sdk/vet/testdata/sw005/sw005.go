@@ -2,7 +2,7 @@ package sw005
 
 import stepwell "github.com/stepwell-dev/stepwell/sdk"
 
-var charge = stepwell.DeclareStep[string, string]("charge")
+var charge = stepwell.NewStep[string, string]("charge")
 
 func workflow(w *stepwell.Context, items []string) ([]string, error) {
 	a := stepwell.Go(w, "a", func(inner *stepwell.Context) (string, error) {

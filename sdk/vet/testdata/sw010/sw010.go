@@ -7,8 +7,8 @@ import (
 )
 
 var (
-	charge  = stepwell.DeclareStep[string, string]("charge")
-	chapter = stepwell.DeclareWorkflow[string, string]("chapter")
+	charge  = stepwell.NewStep[string, string]("charge")
+	chapter = stepwell.NewWorkflow[string, string]("chapter")
 )
 
 func workflow(w *stepwell.Context, items []string) (string, error) {

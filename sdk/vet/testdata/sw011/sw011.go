@@ -24,12 +24,12 @@ type (
 )
 
 var (
-	_ = stepwell.DeclareStep[good, stepwell.None]("good")
-	_ = stepwell.DeclareStep[hidden, good]("hidden")        // want "SW011: the log does not keep all of vettest/sw011.hidden: field amount is not exported"
-	_ = stepwell.DeclareWorkflow[good, *nested]("nested")   // want "SW011: .*: field Of: field amount is not exported"
-	_ = stepwell.DeclareWorkflow[anything, int]("anything") // want "SW011: .*: field Of: it has an interface, whose type is lost"
-	_ = stepwell.NewHook[callbacks]("callbacks")            // want "SW011: .*: field Done: it has a function"
-	_ = stepwell.DeclareStep[chan int, int]("channel")      // want "SW011: .*: it has a channel"
+	_ = stepwell.NewStep[good, stepwell.None]("good")
+	_ = stepwell.NewStep[hidden, good]("hidden")        // want "SW011: the log does not keep all of vettest/sw011.hidden: field amount is not exported"
+	_ = stepwell.NewWorkflow[good, *nested]("nested")   // want "SW011: .*: field Of: field amount is not exported"
+	_ = stepwell.NewWorkflow[anything, int]("anything") // want "SW011: .*: field Of: it has an interface, whose type is lost"
+	_ = stepwell.NewHook[callbacks]("callbacks")        // want "SW011: .*: field Done: it has a function"
+	_ = stepwell.NewStep[chan int, int]("channel")      // want "SW011: .*: it has a channel"
 )
 
-func generic[T any](name string) { stepwell.DeclareStep[T, int](name) }
+func generic[T any](name string) { stepwell.NewStep[T, int](name) }
