@@ -37,7 +37,7 @@ var layers = [][]string{
 	{"clients", "ui"},
 	{"handlers"},
 	{"migrations"},
-	{"cmd"},
+	{"cmd", "scripts"},
 	{"e2e"},
 }
 

@@ -1,0 +1,161 @@
+// Command gotest runs go test, prints what that prints, and appends the time of each test to a file:
+//
+//	go run ./scripts/gotest TIMES -race ./...
+//
+// go test tells the times of tests that pass only among all the output of them. (gotestsum tells them too, but has
+// failures under headings of its own, and not with the line "--- FAIL" that people and programs look for.)
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+)
+
+func main() {
+	code, err := run(os.Args[1], os.Args[2:], os.Stdout)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "gotest:", err)
+		os.Exit(1)
+	}
+	os.Exit(code)
+}
+
+// run runs go test and returns its exit code.
+func run(timesFile string, args []string, out io.Writer) (code int, err error) {
+	times, err := os.OpenFile(timesFile, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = times.Close() }()
+	args = slices.Concat([]string{"test"}, args, []string{"-json"})
+	cmd := exec.Command("go", args...) //nolint:gosec // what the Makefile says
+	cmd.Stderr = os.Stderr
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return 0, err
+	}
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	if err := report(stdout, out, times); err != nil {
+		return 0, err
+	}
+	_ = cmd.Wait() // the exit code says it
+	return cmd.ProcessState.ExitCode(), nil
+}
+
+// event is a line of go test -json. See go doc test2json.
+type event struct {
+	Action  string
+	Package string
+	Test    string // "" if the event is one of the package
+	Elapsed float64
+	Output  string
+}
+
+// report prints the outcome of each package when it ends, with the output of what failed, and writes the times of all.
+func report(in io.Reader, out, times io.Writer) error {
+	r := reporter{out: out, times: times, outputs: map[string]map[string]string{}}
+	lines := bufio.NewReader(in)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		var e event
+		if json.Unmarshal(line, &e) != nil {
+			e = event{Output: string(line)} // a message of go itself
+		}
+		if err := r.handle(e); err != nil {
+			return err
+		}
+	}
+}
+
+// reporter keeps the output of packages that have not ended.
+type reporter struct {
+	out, times io.Writer
+	outputs    map[string]map[string]string // by package, then by test
+}
+
+// handle handles an event of a test, of a package, or of the build, which has no package.
+func (r *reporter) handle(e event) error {
+	if e.Package == "" {
+		_, err := io.WriteString(r.out, e.Output)
+		return err
+	}
+	tests := r.outputs[e.Package]
+	if tests == nil {
+		tests = map[string]string{}
+		r.outputs[e.Package] = tests
+	}
+	switch {
+	case e.Action == "output":
+		tests[e.Test] = add(tests[e.Test], e.Output)
+	case e.Action != "pass" && e.Action != "fail" && e.Action != "skip":
+	case e.Test != "":
+		return r.endTest(e)
+	default:
+		return r.endPackage(e)
+	}
+	return nil
+}
+
+// endTest forgets the output of a test that has not failed, and writes the time of one that is no part of another.
+func (r *reporter) endTest(e event) error {
+	if e.Action != "fail" {
+		delete(r.outputs[e.Package], e.Test)
+	}
+	if e.Action == "skip" || strings.Contains(e.Test, "/") {
+		return nil
+	}
+	_, err := fmt.Fprintf(r.times, "%7.2fs  %s  %s\n", e.Elapsed, e.Package, e.Test)
+	return err
+}
+
+// endPackage prints the output of the tests that have not passed, parents before their children, then the package's.
+func (r *reporter) endPackage(e event) error {
+	tests := r.outputs[e.Package]
+	delete(r.outputs, e.Package)
+	own := tests[""]
+	delete(tests, "")
+	if e.Action != "fail" {
+		tests, own = nil, lastLine(own)
+	}
+	for _, test := range slices.Sorted(maps.Keys(tests)) {
+		if _, err := io.WriteString(r.out, tests[test]); err != nil {
+			return err
+		}
+	}
+	_, err := io.WriteString(r.out, own)
+	return err
+}
+
+// add adds to the output of a test in the order of go test: the result before the rest, and not that a test begins.
+func add(output, more string) string {
+	trimmed := strings.TrimLeft(more, " ")
+	switch {
+	case strings.HasPrefix(trimmed, "=== "):
+		return output
+	case strings.HasPrefix(trimmed, "--- "):
+		return more + output
+	}
+	return output + more
+}
+
+// lastLine is what go test prints for a package that passes.
+func lastLine(output string) string {
+	lines := strings.SplitAfter(strings.TrimSuffix(output, "\n")+"\n", "\n")
+	return lines[len(lines)-2]
+}
