@@ -48,7 +48,7 @@ var onlyFor = map[string][]string{
 	module + "/e2e/record":              {"_test.go"},
 	module + "/migrations/testdb":       {"_test.go"},
 	module + "/eventlog/archive/s3test": {"_test.go"},
-	module + "/migrations/localpg":      {"cmd/stepwell", "migrations/testdb", "_test.go"},
+	module + "/migrations/localpg":      {"cmd/stepwell", "migrations/testdb", "scripts/gotest", "_test.go"},
 	// handlers/server.go needs only the type of the pool, which the readiness probe pings.
 	"github.com/jackc/pgx/v5": {
 		"pg", "admin", "capacity", "starts", "eventlog", "queue", "engine", "flow/registry", "why", "migrations",

@@ -1,7 +1,8 @@
 // Package localpg runs a private Postgres server as a child of this process. It is the database of `stepwell dev`, with
 // a lasting data folder, and of tests, with a throwaway one.
 //
-// Only `cmd/stepwell` and tests may import it: a production server is given a database and never starts one.
+// Only `cmd/stepwell`, tests and what runs them may import it: a production server is given a database and never starts
+// one.
 //
 // # Where Postgres comes from
 //

@@ -35,6 +35,14 @@ type Options struct {
 	Logger *slog.Logger
 }
 
+// ForTests are the options of a throwaway server on which many tests create databases.
+func ForTests() Options {
+	return Options{
+		InstalledOnly: true,
+		Settings:      map[string]string{"max_connections": "1000", "synchronous_commit": "off"},
+	}
+}
+
 // relaxed reports whether the data need not survive a crash of the machine.
 func (o Options) relaxed() bool { return o.Dir == "" || o.Relaxed }
 

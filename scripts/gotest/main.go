@@ -2,12 +2,16 @@
 //
 //	go run ./scripts/gotest TIMES -race ./...
 //
+// The tests of all packages use one Postgres: that of TEST_DATABASE_URL, or else one that gotest starts and stops. To
+// initialize one for each package takes longer than the tests of most.
+//
 // go test tells the times of tests that pass only among all the output of them. (gotestsum tells them too, but has
 // failures under headings of its own, and not with the line "--- FAIL" that people and programs look for.)
 package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,10 +21,15 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+
+	"github.com/stepwell-dev/stepwell/migrations/localpg"
 )
 
+// databaseURL is the environment variable with the address of the server on which tests create their databases.
+const databaseURL = "TEST_DATABASE_URL"
+
 func main() {
-	code, err := run(os.Args[1], os.Args[2:], os.Stdout)
+	code, err := runWithPostgres(os.Args[1], os.Args[2:], os.Stdout)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "gotest:", err)
 		os.Exit(1)
@@ -28,9 +37,25 @@ func main() {
 	os.Exit(code)
 }
 
+// runWithPostgres is run with TEST_DATABASE_URL.
+func runWithPostgres(timesFile string, args []string, out io.Writer) (code int, err error) {
+	if os.Getenv(databaseURL) != "" {
+		return run(timesFile, args, out)
+	}
+	s, err := localpg.Start(context.Background(), localpg.ForTests())
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, s.Stop(context.Background())) }()
+	if err := os.Setenv(databaseURL, s.DSN()); err != nil {
+		return 0, err
+	}
+	return run(timesFile, args, out)
+}
+
 // run runs go test and returns its exit code.
 func run(timesFile string, args []string, out io.Writer) (code int, err error) {
-	times, err := os.OpenFile(timesFile, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	times, err := os.OpenFile(timesFile, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) //nolint:gosec // the Makefile's
 	if err != nil {
 		return 0, err
 	}
