@@ -167,7 +167,22 @@ func (f *folder) loadPassword() error {
 		return fmt.Errorf("read database password: %w", err)
 	}
 	f.password = rand.Text()
-	if err := os.WriteFile(path, []byte(f.password+"\n"), 0o600); err != nil {
+	return f.writeSecret(path, f.password)
+}
+
+// writeVerifier writes what initdb is to store of the password into a file, and returns its path.
+func (f *folder) writeVerifier() (path string, err error) {
+	text, err := verifier(f.password)
+	if err != nil {
+		return "", err
+	}
+	path = filepath.Join(f.dir, "verifier")
+	return path, f.writeSecret(path, text)
+}
+
+// writeSecret writes a line into a file that only the account can read.
+func (f *folder) writeSecret(path, line string) error {
+	if err := os.WriteFile(path, []byte(line+"\n"), 0o600); err != nil {
 		return fmt.Errorf("write database password: %w", err)
 	}
 	if err := f.account.chown(path); err != nil {

@@ -69,7 +69,12 @@ func (p programs) prepare(ctx context.Context, f *folder, o Options) error {
 	if err := os.RemoveAll(unfinished); err != nil {
 		return fmt.Errorf("remove unfinished data: %w", err)
 	}
-	args := []string{"--pgdata", unfinished, "--username", superuser, "--pwfile", filepath.Join(f.dir, "password"),
+	hashed, err := f.writeVerifier()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(hashed) }() // Postgres has its own copy
+	args := []string{"--pgdata", unfinished, "--username", superuser, "--pwfile", hashed,
 		"--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-instructions"}
 	if o.relaxed() {
 		args = append(args, "--no-sync")

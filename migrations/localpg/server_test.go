@@ -89,6 +89,10 @@ func TestServerRequiresPassword(t *testing.T) {
 	if got := query[string](t, s.DSN(), rules); got != "scram-sha-256" {
 		t.Errorf("authentication is %s, want only scram-sha-256", got)
 	}
+	stored := "SELECT rolpassword LIKE 'SCRAM-SHA-256$1:%' FROM pg_authid WHERE rolname = current_user"
+	if !query[bool](t, s.DSN(), stored) {
+		t.Error("the password is hashed more than once, which each connection repeats")
+	}
 	info, err := os.Stat(filepath.Join(s.folder.dir, "password"))
 	if err != nil {
 		t.Fatal(err)
