@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -167,77 +165,10 @@ func roundTrips[I, O any]() []string {
 // before their type, and of what they are after it.
 func unkeepable[T any](what, of string) []string {
 	t := reflect.TypeFor[T]()
-	if p := lossy(t, map[reflect.Type]bool{}); p != "" {
-		return []string{fmt.Sprintf("the %s %s%s cannot be kept in the log: %s", what, t, of, p)}
+	if _, err := schema.Of(t); err != nil {
+		return []string{fmt.Sprintf("the %s %s%s cannot be kept in the log: %v", what, t, of, err)}
 	}
 	return nil
-}
-
-var (
-	jsonUnmarshaler = reflect.TypeFor[json.Unmarshaler]()
-	textMarshaler   = reflect.TypeFor[encoding.TextMarshaler]()
-	textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
-)
-
-// lossy returns which part of a type JSON cannot keep; empty if it can keep all of it.
-func lossy(t reflect.Type, seen map[reflect.Type]bool) string {
-	pointer := reflect.PointerTo(t)
-	switch {
-	case seen[t]:
-		return ""
-	case t.Kind() == reflect.Interface && t.NumMethod() > 0:
-		return "it contains the interface " + t.String() + ", which cannot be decoded"
-	case t.Kind() == reflect.Interface:
-		return ""
-	case pointer.Implements(jsonMarshaler) && !pointer.Implements(jsonUnmarshaler):
-		return t.String() + " has MarshalJSON, but no UnmarshalJSON"
-	case pointer.Implements(jsonMarshaler):
-		return ""
-	case pointer.Implements(textMarshaler) && !pointer.Implements(textUnmarshaler):
-		return t.String() + " has MarshalText, but no UnmarshalText"
-	case pointer.Implements(textMarshaler):
-		return ""
-	}
-	seen[t] = true
-	switch t.Kind() {
-	case reflect.Chan, reflect.Func, reflect.Complex64, reflect.Complex128, reflect.UnsafePointer:
-		return "it contains a " + t.Kind().String()
-	case reflect.Pointer, reflect.Slice, reflect.Array:
-		return lossy(t.Elem(), seen)
-	case reflect.Map:
-		return cmp.Or(lossyKey(t.Key()), lossy(t.Elem(), seen))
-	case reflect.Struct:
-		return lossyStruct(t, seen)
-	default:
-		return ""
-	}
-}
-
-// lossyKey returns why a type cannot be the key of a map; empty if it can.
-func lossyKey(t reflect.Type) string {
-	k := t.Kind()
-	if k == reflect.String || k >= reflect.Int && k <= reflect.Uintptr ||
-		t.Implements(textMarshaler) && reflect.PointerTo(t).Implements(textUnmarshaler) {
-		return ""
-	}
-	return "it contains a map whose keys are of type " + t.String()
-}
-
-func lossyStruct(t reflect.Type, seen map[reflect.Type]bool) string {
-	kept := 0
-	for f := range t.Fields() {
-		if !f.IsExported() && !f.Anonymous || f.Tag.Get("json") == "-" {
-			continue
-		}
-		kept++
-		if p := lossy(f.Type, seen); p != "" {
-			return "field " + f.Name + ": " + p
-		}
-	}
-	if kept == 0 && t.NumField() > 0 {
-		return t.String() + " has no exported field"
-	}
-	return ""
 }
 
 // description is what an app says about itself.
@@ -263,8 +194,9 @@ func (a *App) describe() description {
 		d.Build = revision()
 	}
 	for _, name := range slices.Sorted(maps.Keys(a.workflows)) {
-		w := a.workflows[name]
-		d.Workflows = append(d.Workflows, workflowDescription{name, workflowSchemas{schema.Of(w.input), schema.Of(w.output)}})
+		input, _ := schema.Of(a.workflows[name].input) // an app with types that are lost has no handler
+		output, _ := schema.Of(a.workflows[name].output)
+		d.Workflows = append(d.Workflows, workflowDescription{name, workflowSchemas{input, output}})
 	}
 	return d
 }

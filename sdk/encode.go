@@ -2,6 +2,7 @@ package stepwell
 
 import (
 	"bytes"
+	"encoding"
 	"encoding/json"
 	"fmt"
 	"iter"
@@ -60,6 +61,11 @@ func encode(v any) (json.RawMessage, error) {
 	}
 	return data, nil
 }
+
+var (
+	jsonMarshaler = reflect.TypeFor[json.Marshaler]()
+	textMarshaler = reflect.TypeFor[encoding.TextMarshaler]()
+)
 
 // notUTF8 returns where in a value a text is no UTF-8. Types that encode themselves are responsible for their texts.
 func notUTF8(v reflect.Value) (where string, found bool) {

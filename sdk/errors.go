@@ -269,8 +269,6 @@ func encodeStepError(err error) failure {
 	return f
 }
 
-var jsonMarshaler = reflect.TypeFor[json.Marshaler]()
-
 // longestStack limits the part of a stack that is kept in the log, in bytes.
 const longestStack = 8 << 10
 

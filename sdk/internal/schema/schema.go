@@ -1,9 +1,10 @@
-// Package schema describes Go types as JSON Schema, as encoding/json encodes them.
+// Package schema describes Go types as JSON Schema, as encoding/json encodes them, and finds those that it cannot keep.
 package schema
 
 import (
 	"encoding"
 	"encoding/json"
+	"errors"
 	"reflect"
 	"slices"
 	"strings"
@@ -13,38 +14,73 @@ import (
 // Schema is a JSON Schema.
 type Schema map[string]any
 
-// Of returns the schema of a type. A type that encodes itself as JSON has the schema that accepts everything.
-func Of(t reflect.Type) Schema {
-	b := builder{defs: Schema{}, names: map[reflect.Type]string{}}
+// Of returns the schema of a type. A type that encodes itself as JSON has the schema that accepts everything. The error
+// says why values of the type are lost, if they cannot be encoded, or not decoded again.
+func Of(t reflect.Type) (Schema, error) {
+	b := builder{defs: Schema{}, names: map[reflect.Type]string{}, inside: map[reflect.Type]bool{}}
 	s := b.of(t)
 	if len(b.defs) > 0 {
 		s["$defs"] = b.defs
 	}
-	return s
+	if b.problem != "" {
+		return s, errors.New(b.problem)
+	}
+	return s, nil
 }
 
 // builder collects the schemas of named structs, which may contain themselves.
 type builder struct {
-	defs  Schema
-	names map[reflect.Type]string
+	defs    Schema
+	names   map[reflect.Type]string
+	inside  map[reflect.Type]bool // types around the present one, which may be slices of themselves
+	problem string                // the first one
 }
 
 var (
-	timeType      = reflect.TypeFor[time.Time]()
-	jsonMarshaler = reflect.TypeFor[json.Marshaler]()
-	textMarshaler = reflect.TypeFor[encoding.TextMarshaler]()
+	timeType        = reflect.TypeFor[time.Time]()
+	jsonMarshaler   = reflect.TypeFor[json.Marshaler]()
+	jsonUnmarshaler = reflect.TypeFor[json.Unmarshaler]()
+	textMarshaler   = reflect.TypeFor[encoding.TextMarshaler]()
+	textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
+
+// lost notes why values are lost.
+func (b *builder) lost(why string) Schema {
+	if b.problem == "" {
+		b.problem = why
+	}
+	return Schema{}
+}
 
 func (b *builder) of(t reflect.Type) Schema {
 	switch {
 	case t == timeType:
 		return Schema{"type": "string", "format": "date-time"}
+	case t.Kind() == reflect.Interface && t.NumMethod() > 0:
+		return b.lost("it contains the interface " + t.String() + ", which cannot be decoded")
 	case implements(t, jsonMarshaler):
+		if !implements(t, jsonUnmarshaler) {
+			b.lost(t.String() + " has MarshalJSON, but no UnmarshalJSON")
+		}
 		return Schema{}
 	case implements(t, textMarshaler):
+		if !implements(t, textUnmarshaler) {
+			b.lost(t.String() + " has MarshalText, but no UnmarshalText")
+		}
 		return Schema{"type": "string"}
+	case b.inside[t] && t.Kind() != reflect.Struct:
+		return Schema{}
 	}
+	b.inside[t] = true
+	defer delete(b.inside, t)
+	return b.plain(t)
+}
+
+// plain returns the schema of a type that does not encode itself.
+func (b *builder) plain(t reflect.Type) Schema {
 	switch t.Kind() {
+	case reflect.Chan, reflect.Func, reflect.Complex64, reflect.Complex128, reflect.UnsafePointer:
+		return b.lost("it contains a " + t.Kind().String())
 	case reflect.Bool:
 		return Schema{"type": "boolean"}
 	case reflect.String:
@@ -54,6 +90,9 @@ func (b *builder) of(t reflect.Type) Schema {
 	case reflect.Pointer:
 		return Schema{"anyOf": []Schema{b.of(t.Elem()), {"type": "null"}}}
 	case reflect.Map:
+		if !isKey(t.Key()) {
+			b.lost("it contains a map whose keys are of type " + t.Key().String())
+		}
 		return Schema{"type": []string{"object", "null"}, "additionalProperties": b.of(t.Elem())}
 	case reflect.Array:
 		return Schema{"type": "array", "items": b.of(t.Elem())}
@@ -74,6 +113,13 @@ func (b *builder) of(t reflect.Type) Schema {
 
 func implements(t, of reflect.Type) bool {
 	return t.Implements(of) || t.Kind() != reflect.Interface && reflect.PointerTo(t).Implements(of)
+}
+
+// isKey reports whether a type can be the key of a map.
+func isKey(t reflect.Type) bool {
+	k := t.Kind()
+	return k == reflect.String || k >= reflect.Int && k <= reflect.Uintptr ||
+		t.Implements(textMarshaler) && reflect.PointerTo(t).Implements(textUnmarshaler)
 }
 
 // structOrRef returns the schema of a struct without a name, or a reference to that of one with a name.
@@ -108,6 +154,9 @@ func (b *builder) newName(t reflect.Type) string {
 func (b *builder) object(t reflect.Type) Schema {
 	properties, required := Schema{}, []string{}
 	b.fields(t, properties, &required)
+	if len(properties) == 0 && t.NumField() > 0 {
+		b.lost(t.String() + " has no exported field")
+	}
 	slices.Sort(required)
 	return Schema{"type": "object", "properties": properties, "required": required}
 }
@@ -128,7 +177,10 @@ func (b *builder) fields(t reflect.Type, properties Schema, required *[]string) 
 		if name == "" {
 			name = f.Name
 		}
-		properties[name] = b.of(f.Type)
+		fine := b.problem == ""
+		if properties[name] = b.of(f.Type); fine && b.problem != "" {
+			b.problem = "field " + f.Name + ": " + b.problem
+		}
 		if strings.Contains(options, "string") {
 			properties[name] = Schema{"type": "string"}
 		}

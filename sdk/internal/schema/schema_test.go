@@ -28,6 +28,9 @@ type node struct {
 	private  string
 }
 
+// tree is a slice of itself.
+type tree []tree
+
 func TestOf(t *testing.T) {
 	t.Parallel()
 	_ = node{}.private
@@ -38,6 +41,7 @@ func TestOf(t *testing.T) {
 		{"", `{"type":"string"}`},
 		{struct{}{}, `{"properties":{},"required":[],"type":"object"}`},
 		{[2]bool{}, `{"items":{"type":"boolean"},"type":"array"}`},
+		{tree{}, `{"items":{},"type":["array","null"]}`},
 		{node{}, `{"$defs":{"node":{"properties":{` +
 			`"anything":{},"at":{"format":"date-time","type":"string"},` +
 			`"bytes":{"contentEncoding":"base64","type":["string","null"]},"count":{"type":"string"},"id":{"type":"string"},` +
@@ -48,7 +52,11 @@ func TestOf(t *testing.T) {
 			`"required":["anything","at","bytes","count","id","inline","names","raw","tags"],"type":"object"}},` +
 			`"$ref":"#/$defs/node"}`},
 	} {
-		got, err := json.Marshal(Of(reflect.TypeOf(test.of)))
+		schema, err := Of(reflect.TypeOf(test.of))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := json.Marshal(schema)
 		if err != nil || string(got) != test.want {
 			t.Errorf("%T:\ngot  %s\nwant %s", test.of, got, test.want)
 		}
