@@ -160,22 +160,18 @@ func (s *inlineStep) execute(ctx context.Context, fn func(context.Context) (json
 	if early := s.after.Sub(s.exec.app.now()); early > 0 && !sleep(ctx, early) {
 		return engine.Result{Err: context.Cause(ctx)}
 	}
-	durable := s.exec.offers("retryAfter")
 	var failed []engine.Attempt
 	for left := s.pauses; ; {
 		r, pause := s.once(ctx, fn)
 		failed = append(failed, r.Failed...)
 		switch {
-		case r.Output != nil || r.Error != nil || r.Err != nil || durable && pause > left:
+		case r.Output != nil || r.Error != nil || r.Err != nil || pause > left:
 			r.Failed = failed
-			if !durable {
-				r.Failed = nil
-			}
 			return r
-		case !sleep(ctx, min(pause, left)):
+		case !sleep(ctx, pause):
 			return engine.Result{Err: context.Cause(ctx)}
 		}
-		left -= min(pause, left)
+		left -= pause
 		s.info.Attempt++
 	}
 }
@@ -215,7 +211,7 @@ func (s *inlineStep) ready(op *engine.Operation, failed []engine.Event) (r engin
 	now := s.exec.app.now()
 	r.Later = s.after.Sub(now) > s.exec.app.serving.clockError
 	r.NextInvocation = s.exec.left() < s.options.inlineTime()
-	if s.exec.attempt <= 1 || !s.exec.offers("retryAfter") {
+	if s.exec.attempt <= 1 {
 		return r
 	}
 	text, _ := json.Marshal(failure{Code: codeCrashed, Message: fmt.Sprintf(

@@ -100,20 +100,18 @@ func (x *execution) cancel(op *engine.Operation, reason string) {
 		if !op.IsRemote() || op.Undone {
 			return
 		}
-		x.request(engine.KindCancelStep, op, "cancelStep", cancelCommand{
-			Type: "cancelStep", ID: op.ID, Reason: oneLine(reason),
-		})
+		x.request(engine.KindCancelStep, op, cancelCommand{Type: "cancelStep", ID: op.ID, Reason: oneLine(reason)})
 	case engine.KindWait:
-		x.request(engine.KindCancelWait, op, "cancelWait", cancelCommand{Type: "cancelWait", ID: op.ID})
+		x.request(engine.KindCancelWait, op, cancelCommand{Type: "cancelWait", ID: op.ID})
 	case engine.KindHook:
-		x.request(engine.KindCloseHook, op, "", map[string]string{"type": "closeHook", "id": op.ID})
+		x.request(engine.KindCloseHook, op, map[string]string{"type": "closeHook", "id": op.ID})
 	default: // it needs no command
 	}
 }
 
 // askChild asks a child to cancel, and has that forced after the grace.
 func (x *execution) askChild(op *engine.Operation, reason string, grace time.Duration) {
-	x.request(engine.KindCancelStep, op, "cancelStep", cancelCommand{
+	x.request(engine.KindCancelStep, op, cancelCommand{
 		"cancelStep", op.ID, oneLine(reason), max(grace, 0).String(),
 	})
 }
@@ -150,19 +148,9 @@ func oneLine(reason string) string {
 	return text
 }
 
-// request asks for an idempotent command about an operation, if the server has the feature.
-func (x *execution) request(kind engine.Kind, about *engine.Operation, feature string, command any) {
-	if feature == "" || x.offers(feature) {
-		x.engine.Request(&engine.Operation{Kind: kind, ID: about.ID, Place: about.Place, Command: command})
-	}
-}
-
-// at returns the line of code that asks for something, if the server keeps it.
-func (x *execution) at() string {
-	if !x.offers("at") {
-		return ""
-	}
-	return engine.Caller()
+// request asks for an idempotent command about an operation.
+func (x *execution) request(kind engine.Kind, about *engine.Operation, command any) {
+	x.engine.Request(&engine.Operation{Kind: kind, ID: about.ID, Place: about.Place, Command: command})
 }
 
 // stoppable makes the execution of an inline operation end when it is cancelled. What was cancelled before it began is

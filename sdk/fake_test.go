@@ -31,7 +31,7 @@ type fake struct {
 	status int // of requests with commands, if not 0
 }
 
-var allFeatures = []string{"seen", "commands", "at", "heard", "firstAttempt", "retryAfter", "await", "keep"}
+var allFeatures = append([]string{"commands", "keep"}, required...)
 
 func newFake(t *testing.T, app *App) *fake {
 	t.Helper()

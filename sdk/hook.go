@@ -67,8 +67,8 @@ func openedHook[T any](w *Context, name string, c openHook) *Hook[T] {
 	if c.Token == "" && c.Signal == nil && w.scope.err == nil {
 		c.Token = Value(w, name+"-token", rand.Text)
 	}
-	c.At = w.exec.at()
-	op := &engine.Operation{Kind: engine.KindHook, ID: c.ID, Command: c, Token: c.Token}
+	c.At = engine.Caller()
+	op := &engine.Operation{Kind: engine.KindHook, ID: c.ID, Place: c.At, Command: c, Token: c.Token}
 	w.askUnlessCancelled(op)
 	return &Hook[T]{op}
 }

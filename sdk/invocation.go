@@ -28,7 +28,6 @@ type serving struct {
 	process  string
 	kept     keptRuns
 	underWay *callsUnderWay
-	slow     func(stack string) // is told of slow workflows; nil for nobody
 	// pauses is how long attempts of an inline step may be apart in one call, all in all.
 	pauses            time.Duration
 	clockError        time.Duration
@@ -67,12 +66,9 @@ const (
 	codeHeld        = "held"
 )
 
-// required are the features that a server must have.
-var required = []string{"seen", "at", "heard"}
-
-// features are those that the SDK uses, except those that matter only during a call.
-var features = []string{
-	"seen", "at", "heard", "firstAttempt", "retryAfter", "cancelStep", "cancelWait", "cancel", "store", "inbox",
+// required are the features that a server must have. Those that make runs faster, or survive more, may be missing.
+var required = []string{
+	"seen", "at", "heard", "firstAttempt", "retryAfter", "await", "cancelStep", "cancelWait", "cancel", "store", "inbox",
 }
 
 // invoke runs the workflow as far as it goes. An error means that the run is held: nothing is recorded.
@@ -152,13 +148,6 @@ func (a *App) newExecution(d Definition, c call) *execution {
 			logger.Warn("the input of a step is not the one in the log: make it from the workflow's input and results only",
 				"step", op.ID, "place", op.Place, "log", string(logged.Payload), "code", string(op.Input))
 		},
-		Slow: func(place string, stack []byte) {
-			logger.Warn("the workflow has run for a second without waiting: put work into steps", "started", place,
-				"stack", string(stack))
-			if a.serving.slow != nil {
-				a.serving.slow(string(stack))
-			}
-		},
 	})
 	x := &execution{
 		engine: e, app: a, info: infoOf(c), options: d.options,
@@ -210,9 +199,7 @@ func (x *execution) advance(ctx context.Context, c call) (answer, error) {
 		out.Commands = append(out.Commands, x.ending(x.output, x.failed))
 		return out, nil
 	}
-	if x.offers("await") {
-		out.Await = got.Await
-	}
+	out.Await = got.Await
 	if k := &x.app.serving.kept; x.offers("keep") && k.bytes > 0 && x.engine.CanResume() {
 		out.Keep = &keepHint{x.engine.Last(), x.app.serving.process, keepAge.String()}
 	}

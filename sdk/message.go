@@ -240,7 +240,7 @@ func (k *InboxKind[T]) Messages(w *Context) *Hook[T] {
 	op := w.exec.engine.Inbox(k.name)
 	if !w.exec.engine.HasInbox(k.name) && !w.exec.inboxes[k.name] {
 		w.exec.inboxes[k.name] = true
-		w.exec.request(engine.KindOpenInbox, op, "", openHook{Type: "openHook", ID: op.ID})
+		w.exec.request(engine.KindOpenInbox, op, openHook{Type: "openHook", ID: op.ID})
 	}
 	return &Hook[T]{op}
 }

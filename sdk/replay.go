@@ -75,7 +75,7 @@ var worldEvents = []string{
 
 func (a *App) newReplay(log RunLog) (*replay, error) {
 	r := &replay{app: a, call: call{Type: "workflow", Attempt: 1}, redacted: log.Redacted}
-	r.call.Server.Features = features
+	r.call.Server.Features = required
 	if err := json.Unmarshal(log.Run, &r.call.Run); err != nil {
 		return nil, err
 	}

@@ -120,10 +120,6 @@ func TestFirstAttemptIsInlineAndOthersRemote(t *testing.T) {
 		if got.types() != test.want || attempts != test.calls {
 			t.Errorf("%s: got %s after %d attempts", name, got.types(), attempts)
 		}
-		if m, _ := got.Commands[0]["memo"].(map[string]any); (m != nil) != (name == "memo") ||
-			m != nil && (m["for"] != "1h0m0s" || m["key"] != "k" || m["share"] != true) {
-			t.Errorf("%s: the memo is %v", name, m)
-		}
 		first, _ := got.Commands[0]["firstAttempt"].(map[string]any)
 		if (first != nil) != (name == "it fails") || first != nil && first["retryAfter"] != "1m0s" {
 			t.Errorf("%s: the first attempt is %v", name, first)
@@ -367,17 +363,6 @@ func TestInterceptorsAreAroundStepsAndTurns(t *testing.T) {
 	newFake(t, app).invoke(nil)
 	if got := strings.Join(trace, ", "); got != "invocation wrun_11 1, outer step1 true, inner, step has it" {
 		t.Errorf("got %s", got)
-	}
-}
-
-func TestSlowWorkflowIsReported(t *testing.T) {
-	t.Parallel()
-	reported := make(chan string, 1)
-	app, _ := newTestApp(workflowOf(func(*Context) (string, error) { return <-reported, nil }))
-	app.serving.slow = func(stack string) { reported <- stack }
-	got := newFake(t, app).invoke(nil)
-	if out := got.Commands[0]["output"].(string); !strings.Contains(out, "TestSlowWorkflowIsReported") {
-		t.Errorf("reported %s", out)
 	}
 }
 

@@ -95,7 +95,7 @@ func (s *Step[I, O]) Go(w *Context, in I, options ...StepOption) *Future[O] {
 // inlineFirst reports whether the first attempt of a step is made in this call. A step that may have ended the process
 // in an earlier call is not made again here, but counted by the server.
 func (x *execution) inlineFirst(o stepOptions) bool {
-	return !o.remote && o.deployment == "" && x.attempt <= 1 && x.offers("firstAttempt") && x.left() >= o.inlineTime()
+	return !o.remote && o.deployment == "" && x.attempt <= 1 && x.left() >= o.inlineTime()
 }
 
 // firstInline lets the first attempt of a step be made in this call, and the others by the server.

@@ -145,7 +145,6 @@ func (w *Context) load(key string) (json.RawMessage, bool) {
 
 func (w *Context) save(key string, value json.RawMessage) {
 	w.co.Check()
-	w.exec.need("store")
 	if err := checkStore(w.exec.snapshot(), map[string]json.RawMessage{key: value}); err != nil {
 		panic(err)
 	}

@@ -38,8 +38,8 @@ func (w *Context) TimerAt(t time.Time) *Future[time.Time] {
 }
 
 func (w *Context) timer(c waitCommand) *Future[time.Time] {
-	c.Type, c.ID, c.At = "wait", w.co.Scope.ID("wait"), w.exec.at()
-	x, op := w.exec, &engine.Operation{Kind: engine.KindWait, ID: c.ID, Command: c}
+	c.Type, c.ID, c.At = "wait", w.co.Scope.ID("wait"), engine.Caller()
+	x, op := w.exec, &engine.Operation{Kind: engine.KindWait, ID: c.ID, Place: c.At, Command: c}
 	w.askUnlessCancelled(op)
 	return &Future[time.Time]{
 		op:   op,
@@ -163,7 +163,7 @@ func (w *Context) setAttribute(key string, value *string) {
 	data, _ := json.Marshal(value) // texts always encode
 	id, t := w.co.Scope.ID("set:"+key), w.exec
 	w.ask(&engine.Operation{Kind: engine.KindAttribute, ID: id, Command: setAttributes{
-		"setAttributes", id, map[string]*string{key: value}, t.at(),
+		"setAttributes", id, map[string]*string{key: value}, engine.Caller(),
 	}})
 	t.attributes[key] = entry{data, func() int64 { return t.engine.Written(engine.KindAttribute, id) }}
 }

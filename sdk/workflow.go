@@ -147,13 +147,6 @@ type execution struct {
 	randoms           randoms
 }
 
-// need panics, which holds the run, if the server does not have a feature.
-func (x *execution) need(feature string) {
-	if !x.offers(feature) {
-		panic(fmt.Sprintf("%s: the server does not offer %q: upgrade the server", engine.Caller(), feature))
-	}
-}
-
 func infoOf(c call) RunInfo {
 	return RunInfo{c.Run.ID, c.Run.Workflow, c.Run.Deployment, c.Run.Key, c.Run.ParentID}
 }
@@ -275,16 +268,13 @@ func (d *Workflow[I, O]) Child(w *Context, in I, options ...ChildOption) *Future
 	if err := checkSize("the input of workflow "+d.name, len(input)); err != nil {
 		return failed[O](err)
 	}
-	c := startChild{Type: "startChild", Workflow: d.name, Input: input, At: w.exec.at(), grace: defaultChildGrace}
+	c := startChild{Type: "startChild", Workflow: d.name, Input: input, At: engine.Caller(), grace: defaultChildGrace}
 	for _, set := range options {
 		set.configureChild(&c)
 	}
-	if c.TimeoutGrace != "" {
-		w.exec.need("cancel")
-	}
 	c.ID = w.idOr(c.ID, d.name)
 	op := w.ask(&engine.Operation{
-		Kind: engine.KindChild, ID: c.ID, Name: d.name, Input: input, Command: c, Grace: c.grace,
+		Kind: engine.KindChild, ID: c.ID, Name: d.name, Place: c.At, Input: input, Command: c, Grace: c.grace,
 	})
 	if c.OnParentEnd == "" {
 		w.exec.children = append(w.exec.children, op)

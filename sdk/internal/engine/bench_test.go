@@ -32,7 +32,7 @@ func stepLog(n int, atOnce bool) []Event {
 
 // replaySteps replays a log of n steps, as Step.Run and Map ask for them.
 func replaySteps(ctx context.Context, log []Event, n int, atOnce bool) error {
-	e := New(log, Config{Slow: func(string, []byte) {}})
+	e := New(log, Config{})
 	step := func(c *Coroutine, i int) {
 		op := &Operation{
 			Kind: KindStep, ID: fmt.Sprint("step-", i), Name: "step", Place: Caller(), Input: json.RawMessage(`{"n":1}`),

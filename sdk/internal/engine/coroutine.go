@@ -78,8 +78,6 @@ type scheduler struct {
 	ending     atomic.Bool
 	left       bool // to a coroutine that does not rest
 	panic      *Panic
-	slow       func(place string, stack []byte)
-	alarm      *time.Timer // calls slow; nil before it is first needed
 	// inline has the places of inline operations by the goroutine that executes them.
 	inline sync.Map
 	// misused gets a value when a goroutine that is no coroutine has used one, and was ended: what waits for it never
@@ -90,8 +88,8 @@ type scheduler struct {
 	tracked func(*Operation)
 }
 
-func newScheduler(slow func(string, []byte)) *scheduler {
-	s := &scheduler{rested: make(chan struct{}), slow: slow, misused: make(chan struct{}, 1)}
+func newScheduler() *scheduler {
+	s := &scheduler{rested: make(chan struct{}), misused: make(chan struct{}, 1)}
 	s.stuck = time.NewTimer(stuckAfter)
 	s.stuck.Stop()
 	return s
@@ -228,10 +226,6 @@ func (s *scheduler) nextReady(number int) *Coroutine {
 // nothing here may be used any more.
 func (s *scheduler) pass(ctx context.Context, c *Coroutine, on bool) error {
 	s.current.Store(c)
-	if s.slow != nil {
-		s.watch()
-		defer s.alarm.Stop()
-	}
 	s.stuck.Reset(stuckAfter)
 	defer s.stuck.Stop()
 	c.resume <- on
@@ -263,22 +257,6 @@ func (s *scheduler) leave(c *Coroutine, cause error) error {
 		s.end()
 	}()
 	return cause
-}
-
-// slowAfter is how long a coroutine may run without resting before that is reported.
-const slowAfter = time.Second
-
-// watch calls slow if the current coroutine runs for too long.
-func (s *scheduler) watch() {
-	if s.alarm != nil {
-		s.alarm.Reset(slowAfter)
-		return
-	}
-	s.alarm = time.AfterFunc(slowAfter, func() {
-		if c := s.current.Load(); c != nil {
-			s.slow(c.Place, stackOf(c.goroutine.Load()))
-		}
-	})
 }
 
 // end ends all coroutines, the youngest first, one at a time. Their deferred functions run, but can do nothing more

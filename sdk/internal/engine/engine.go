@@ -32,9 +32,6 @@ type Config struct {
 	Differs func(op *Operation, logged Event)
 	// Size returns how many bytes the payloads of a command have; nil if that does not matter.
 	Size func(command any) int
-	// Slow is called when a coroutine has run for a second without resting; it may be nil. It is called from another
-	// goroutine.
-	Slow func(place string, stack []byte)
 }
 
 // ErrEnded is the cause with which the contexts of inline operations end that are in progress when the workflow
@@ -93,7 +90,7 @@ type finished struct {
 // New returns an engine for a run with the given log.
 func New(log []Event, c Config) *Engine {
 	e := &Engine{
-		scheduler: newScheduler(c.Slow), Config: c, history: newHistory(), ops: map[key]*Operation{},
+		scheduler: newScheduler(), Config: c, history: newHistory(), ops: map[key]*Operation{},
 		results: make(chan finished), speaking: true,
 	}
 	for i := range log {
