@@ -1,11 +1,8 @@
 package stepwell
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -104,55 +101,28 @@ func (h *callHost) keep(ctx context.Context) error {
 }
 
 // answer sends the answer to a server.
-func (h *callHost) answer(ctx context.Context, a *recordedAnswer) error {
-	body := map[string]any{"status": a.status, "body": json.RawMessage(a.body.Bytes())}
-	for field, header := range map[string]string{"contentType": "Content-Type", "retryAfter": "Retry-After"} {
-		if v := a.header.Get(header); v != "" {
-			body[field] = v
-		}
-	}
-	return h.do(ctx, api.Request{Method: http.MethodPost, Path: h.run + "/call/answer", Body: body}, nil)
+func (h *callHost) answer(ctx context.Context, a reply) error {
+	return h.do(ctx, api.Request{Method: http.MethodPost, Path: h.run + "/call/answer", Body: a}, nil)
 }
-
-// recordedAnswer is an answer that is not sent yet.
-type recordedAnswer struct {
-	header http.Header
-	status int
-	body   bytes.Buffer
-}
-
-// Header implements [http.ResponseWriter].
-func (a *recordedAnswer) Header() http.Header { return a.header }
-
-// WriteHeader implements [http.ResponseWriter].
-func (a *recordedAnswer) WriteHeader(status int) { a.status = status }
-
-// Write implements [io.Writer].
-func (a *recordedAnswer) Write(p []byte) (int, error) { return a.body.Write(p) }
 
 // serveKept serves a call that is kept. If the connection has ended, the answer goes to any server.
-func (a *App) serveKept(
-	w http.ResponseWriter, r *http.Request, c call, serve func(http.ResponseWriter, *http.Request, call),
-) {
+func (a *App) serveKept(w http.ResponseWriter, r *http.Request, c call, serve func(context.Context, call) reply) {
 	ctx, k := a.keep(r, c)
-	if k == nil {
-		serve(w, r, c)
+	answer := serve(ctx, c)
+	switch {
+	case k == nil:
+		answer.write(w)
 		return
-	}
-	out := &recordedAnswer{header: http.Header{}, status: http.StatusOK}
-	serve(out, r.WithContext(ctx), c)
-	if r.Context().Err() == nil || !isDisconnected(r.Context()) {
+	case r.Context().Err() == nil || !isDisconnected(r.Context()):
 		k.end()
-		maps.Copy(w.Header(), out.header)
-		w.WriteHeader(out.status)
-		_, _ = w.Write(out.body.Bytes()) // the server calls again if the answer is lost
+		answer.write(w)
 		return
 	}
 	defer k.end() // it is kept until the answer has arrived
-	if ctx.Err() != nil || out.status == http.StatusPreconditionFailed {
+	if ctx.Err() != nil || answer.Status == http.StatusPreconditionFailed {
 		return // nobody wants it
 	}
-	err := deliver(ctx, func(ctx context.Context) error { return k.host.answer(ctx, out) })
+	err := deliver(ctx, func(ctx context.Context) error { return k.host.answer(ctx, answer) })
 	if isRefused(err) {
 		a.logger.WarnContext(ctx, "an answer was refused", "run", c.Run.ID, "error", err)
 	}

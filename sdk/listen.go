@@ -130,23 +130,24 @@ func (a *App) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, end, ok := a.calls.begin(r.Context())
 		if !ok {
-			writeShutdown(w)
+			w.Header().Set("Connection", "close")
+			shutdownReply().write(w)
 			return
 		}
 		defer end()
 		if r.Method == http.MethodGet {
-			writeJSON(w, http.StatusOK, a.describe())
+			jsonReply(http.StatusOK, a.describe()).write(w)
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 
-// writeShutdown lets the server call another process. Nothing counts as an attempt.
-func writeShutdown(w http.ResponseWriter) {
-	w.Header().Set("Retry-After", "0")
-	w.Header().Set("Connection", "close")
-	writeError(w, http.StatusServiceUnavailable, failure{Message: ErrShutdown.Error(), Code: "shutdown"})
+// shutdownReply lets the server call another process. Nothing counts as an attempt.
+func shutdownReply() reply {
+	answer := errorReply(http.StatusServiceUnavailable, failure{Message: ErrShutdown.Error(), Code: "shutdown"})
+	answer.RetryAfter = "0"
+	return answer
 }
 
 // Shutdown refuses new calls and waits for those under way. When ctx ends, it ends their contexts with [ErrShutdown],

@@ -113,25 +113,23 @@ func (a *App) serve(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = json.Unmarshal(body, &c)
 	}
-	if err != nil {
-		writeError(w, http.StatusBadRequest, failure{Message: "read the call: " + err.Error()})
-		return
-	}
-	switch c.Type {
-	case "workflow":
+	switch {
+	case err != nil:
+		errorReply(http.StatusBadRequest, failure{Message: "read the call: " + err.Error()}).write(w)
+	case c.Type == "workflow":
 		a.serveKept(w, r, c, a.serveWorkflow)
-	case "step":
+	case c.Type == "step":
 		a.serveKept(w, r, c, a.serveStep)
 	default:
-		writeError(w, http.StatusBadRequest, failure{Message: fmt.Sprintf("unknown type of call %q", c.Type)})
+		errorReply(http.StatusBadRequest, failure{Message: fmt.Sprintf("unknown type of call %q", c.Type)}).write(w)
 	}
 }
 
-// untilClosed returns the request's context, which ends with the given cause when the server closes the connection.
-func untilClosed(r *http.Request, cause error) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
-	detach := context.AfterFunc(r.Context(), func() {
-		if why := context.Cause(r.Context()); why != context.Canceled { //nolint:errorlint // the bare one says nothing
+// untilClosed returns the context of a request, which ends with the given cause when the server closes the connection.
+func untilClosed(request context.Context, cause error) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(request))
+	detach := context.AfterFunc(request, func() {
+		if why := context.Cause(request); why != context.Canceled { //nolint:errorlint // the bare one says nothing
 			cause = why
 		}
 		cancel(cause)
@@ -142,8 +140,8 @@ func untilClosed(r *http.Request, cause error) (context.Context, context.CancelF
 	}
 }
 
-func (a *App) serveWorkflow(w http.ResponseWriter, r *http.Request, c call) {
-	ctx, closed := untilClosed(r, ErrRunEnded)
+func (a *App) serveWorkflow(request context.Context, c call) reply {
+	ctx, closed := untilClosed(request, ErrRunEnded)
 	defer closed()
 	ctx, cancel := context.WithTimeout(ctx, invocationTime)
 	defer cancel()
@@ -152,29 +150,28 @@ func (a *App) serveWorkflow(w http.ResponseWriter, r *http.Request, c call) {
 	})
 	switch {
 	case err == nil:
-		writeJSON(w, http.StatusOK, got)
+		return jsonReply(http.StatusOK, got)
 	case errors.Is(err, errNotKept):
-		w.WriteHeader(http.StatusPreconditionFailed)
+		return reply{Status: http.StatusPreconditionFailed}
 	case errors.Is(err, ErrShutdown):
-		writeShutdown(w)
-	case errors.Is(err, errStale), errors.Is(err, ErrRunEnded):
-		writeError(w, http.StatusConflict, failure{Message: err.Error(), Code: "stale_invocation"}) // the server calls again
+		return shutdownReply()
+	case errors.Is(err, errStale), errors.Is(err, ErrRunEnded): // the server calls again
+		return errorReply(http.StatusConflict, failure{Message: err.Error(), Code: "stale_invocation"})
 	default:
 		a.logger.ErrorContext(ctx, "the workflow is held", "run", c.Run.ID, "workflow", c.Run.Workflow, "error", err)
-		writeError(w, http.StatusInternalServerError, encodeError(err))
+		return errorReply(http.StatusInternalServerError, encodeError(err))
 	}
 }
 
-func (a *App) serveStep(w http.ResponseWriter, r *http.Request, c call) {
+func (a *App) serveStep(request context.Context, c call) reply {
 	d, ok := a.steps[c.Step.Name]
 	if !ok {
 		f := failure{Code: "unknown_step", Message: fmt.Sprintf(
 			"app %s has no step %q: register it with Bind, or declare it with Deployment", a.name, c.Step.Name)}
-		a.logger.ErrorContext(r.Context(), f.Message, "run", c.Run.ID)
-		writeError(w, http.StatusServiceUnavailable, f) // no attempt is counted
-		return
+		a.logger.ErrorContext(request, f.Message, "run", c.Run.ID)
+		return errorReply(http.StatusServiceUnavailable, f) // no attempt is counted
 	}
-	ctx, closed := untilClosed(r, ErrStepCancelled)
+	ctx, closed := untilClosed(request, ErrStepCancelled)
 	defer closed()
 	ctx, store := withStore(ctx, c.Run.Store)
 	if !c.Step.Deadline.IsZero() {
@@ -187,46 +184,60 @@ func (a *App) serveStep(w http.ResponseWriter, r *http.Request, c call) {
 		return d.step(ctx, c.Step.Input)
 	})
 	if err == nil {
-		writeOutput(w, output, store)
-		return
-	}
-	if again, ok := errors.AsType[*retryError](err); ok {
-		w.Header().Set("Retry-After", strconv.Itoa(max(1, int((again.after+time.Second-1)/time.Second))))
+		return outputReply(output, store.writes())
 	}
 	status := http.StatusInternalServerError
 	if isPermanent(err) {
 		status = http.StatusUnprocessableEntity
 	}
-	writeError(w, status, encodeStepError(err))
+	answer := errorReply(status, encodeStepError(err))
+	if again, ok := errors.AsType[*retryError](err); ok {
+		answer.RetryAfter = strconv.Itoa(max(1, int((again.after+time.Second-1)/time.Second)))
+	}
+	return answer
+}
+
+// reply is the answer to a call, as it is also sent by a request of its own.
+type reply struct {
+	Status      int             `json:"status"`
+	ContentType string          `json:"contentType,omitempty"`
+	RetryAfter  string          `json:"retryAfter,omitempty"`
+	Body        json.RawMessage `json:"body"`
+}
+
+func (r reply) write(w http.ResponseWriter) {
+	for name, value := range map[string]string{"Content-Type": r.ContentType, "Retry-After": r.RetryAfter} {
+		if value != "" {
+			w.Header().Set(name, value)
+		}
+	}
+	w.WriteHeader(r.Status)
+	_, _ = w.Write(r.Body) // the server calls again if the answer is lost
+}
+
+// outputReply answers the call of a step that has completed.
+func outputReply(output json.RawMessage, writes map[string]json.RawMessage) reply {
+	if len(writes) == 0 {
+		return jsonReply(http.StatusOK, output)
+	}
+	answer := jsonReply(http.StatusOK, map[string]any{"output": output, "store": writes})
+	answer.ContentType = stepOutput
+	return answer
 }
 
 // stepOutput is the content type of a step's answer that has writes to the store beside the output.
 const stepOutput = "application/vnd.stepwell.step+json"
 
-// writeOutput answers the call of a step that has completed.
-func writeOutput(w http.ResponseWriter, output json.RawMessage, store *stepStore) {
-	writes := store.writes()
-	if len(writes) == 0 {
-		writeJSON(w, http.StatusOK, output)
-		return
-	}
-	data, _ := json.Marshal(map[string]any{"output": output, "store": writes}) // both are JSON already
-	w.Header().Set("Content-Type", stepOutput)
-	_, _ = w.Write(data) // the server calls again if the answer is lost
+func errorReply(status int, f failure) reply {
+	return jsonReply(status, map[string]failure{"error": f})
 }
 
-func writeError(w http.ResponseWriter, status int, f failure) {
-	writeJSON(w, status, map[string]failure{"error": f})
-}
-
-func writeJSON(w http.ResponseWriter, status int, v any) {
+func jsonReply(status int, v any) reply {
 	data, err := json.Marshal(v)
 	if err != nil {
 		status, data = http.StatusInternalServerError, []byte(`{"error":{"message":"the answer cannot be encoded"}}`)
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(data) // the server calls again if the answer is lost
+	return reply{status, "application/json", "", data}
 }
 
 // callsUnderWay lets copies of one call, which proxies may send, share one execution and its answer. So inline steps do
