@@ -36,7 +36,7 @@ GOTEST := $(GO) run ./scripts/gotest $(TIMES)
 # stepwell_demo behind.
 .PHONY: test
 test: build $(BUNDLE) $(UI) ## Run all checks: vet, the Node and Go tests, the demo
-	@scripts/need postgres cc chromium python3 fish zsh faketime
+	@scripts/need postgres cc chromium python3 faketime
 	@mkdir -p $(dir $(TIMES)) && rm -f $(TIMES)
 	$(GO) vet ./...
 	cd clients/world && npm test

@@ -16,8 +16,6 @@ type RunLog struct {
 	Run json.RawMessage `json:"run"`
 	// Events is the whole log with its payloads, oldest first.
 	Events []Event `json:"events"`
-	// Redacted is set if texts were replaced by others. Outputs are not compared then.
-	Redacted bool `json:"redacted,omitempty"`
 }
 
 // ReplayError says that a run cannot go on with the app's code.
@@ -61,11 +59,10 @@ func (a *App) Replay(ctx context.Context, log RunLog) error {
 }
 
 type replay struct {
-	app      *App
-	call     call           // of an invocation, without events
-	events   []engine.Event // without the one that ends the run
-	end      engine.Event   // the one that ends the run; its position is 0 if there is none
-	redacted bool
+	app    *App
+	call   call           // of an invocation, without events
+	events []engine.Event // without the one that ends the run
+	end    engine.Event   // the one that ends the run; its position is 0 if there is none
 }
 
 // worldEvents are the types of events after which a run is invoked.
@@ -74,7 +71,7 @@ var worldEvents = []string{
 }
 
 func (a *App) newReplay(log RunLog) (*replay, error) {
-	r := &replay{app: a, call: call{Type: "workflow", Attempt: 1}, redacted: log.Redacted}
+	r := &replay{app: a, call: call{Type: "workflow", Attempt: 1}}
 	r.call.Server.Features = required
 	if err := json.Unmarshal(log.Run, &r.call.Run); err != nil {
 		return nil, err
@@ -158,7 +155,7 @@ func (r *replay) compareEnd(got answer, effects *noEffects) error {
 	case end.Type == "":
 		data, _ := json.Marshal(got) // commands always encode
 		return diverged("the run has completed, but the code answers %s", data)
-	case !r.redacted && !engine.EqualJSON(end.Output, output):
+	case !engine.EqualJSON(end.Output, output):
 		return diverged("the run has completed with %s, but the code completes it with %s", output, end.Output)
 	default:
 		return nil

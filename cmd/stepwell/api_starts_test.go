@@ -19,8 +19,6 @@ func TestCommandsWithoutServer(t *testing.T) {
 		{`flows test testdata/flow_test.yaml`, `(?s)ok   testdata/flow_test.yaml: greets\nFAIL testdata/flow_test.yaml: fails\n.*want.*`, remote.ExitError, "1 of 2 tests failed"},
 		{`flows diagram testdata/flow.yaml`, `flowchart TD\n(?s).*`, 0, ""},
 		{`flows schema`, `(?s)\{\n  "\$schema": "https://json-schema.org/draft/2020-12/schema",.*`, 0, ""},
-		{`flows import --from dagnats --deployment app testdata/dagnats.json`, `flow: "hello"\n(?s).*call: "say-hello"\n`, 0, ""},
-		{`flows import --from dagnats --deployment app testdata/flow.yaml`, ``, remote.ExitUsage, "not a workflow definition of DagNats"},
 	})
 }
 

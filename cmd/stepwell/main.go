@@ -38,9 +38,6 @@ type cli struct {
 	Import    importCmd    `cmd:"" group:"database" help:"Restore an ended run from a file."`
 	Show      showCmd      `cmd:"" group:"database" help:"Print the log in an exported file."`
 	Retention retentionCmd `cmd:"" group:"database" help:"Configure how long ended runs are kept."`
-
-	Completion completionCmd `cmd:"" group:"shell" help:"Print the shell completion script."`
-	Complete   completeCmd   `cmd:"" name:"__complete" group:"shell" hidden:""`
 }
 
 // groups are the headings in --help.
@@ -50,7 +47,6 @@ var groups = kong.Groups{
 	remote.FlagGroup:    "API client flags:",
 	"documents":         "Documents of flows (no server):",
 	"database":          "Direct database access (DATABASE_URL):",
-	"shell":             "Shell:",
 }
 
 func main() {
@@ -91,7 +87,7 @@ func executeWith(ctx context.Context, parser *kong.Kong, args []string, console 
 	if err := refuseStrayFlags(parsed); err != nil {
 		return err
 	}
-	parsed.Bind(parser.Model, console)
+	parsed.Bind(console)
 	parsed.BindTo(ctx, (*context.Context)(nil))
 	parsed.BindTo(console.Stdout, (*io.Writer)(nil))
 	return parsed.Run()

@@ -2,7 +2,6 @@ package remote
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/stepwell-dev/stepwell/cmd/stepwell/remote/redact"
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
@@ -147,23 +145,13 @@ func (c payloadCmd) Run(ctx context.Context, s *Session) error {
 }
 
 type exportRunsCmd struct {
-	IDs    []string `arg:"" name:"id" help:"The runs' IDs."`
-	Redact bool     `help:"Replace texts by others of the same shape; numbers, names of fields and times stay."`
-	Keep   []string `placeholder:"FIELD" help:"With --redact, keep the texts of payload fields with this name."`
+	IDs []string `arg:"" name:"id" help:"The runs' IDs."`
 }
 
 // Run prints each run with its log on one line.
 func (c exportRunsCmd) Run(ctx context.Context, s *Session) error {
-	if len(c.Keep) > 0 && !c.Redact {
-		return usageErrorf("--keep requires --redact")
-	}
-	redactor := redact.New([]byte(rand.Text()), c.Keep)
 	return forEach(c.IDs, func(id string) error {
 		l, err := s.runLog(ctx, id)
-		if err == nil && c.Redact {
-			l.Redacted = true
-			l.Run, l.Events, err = redactor.Run(l.Run, l.Events)
-		}
 		if err != nil {
 			return err
 		}
@@ -173,9 +161,8 @@ func (c exportRunsCmd) Run(ctx context.Context, s *Session) error {
 
 // runLog is a run with its log, as the Go SDK's RunLog reads it.
 type runLog struct {
-	Run      json.RawMessage   `json:"run"`
-	Events   []json.RawMessage `json:"events"`
-	Redacted bool              `json:"redacted,omitempty"`
+	Run    json.RawMessage   `json:"run"`
+	Events []json.RawMessage `json:"events"`
 }
 
 func (s *Session) runLog(ctx context.Context, id string) (l runLog, err error) {

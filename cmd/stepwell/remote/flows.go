@@ -14,7 +14,6 @@ import (
 
 	"github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/flow"
-	"github.com/stepwell-dev/stepwell/flow/convert"
 	"github.com/stepwell-dev/stepwell/flow/docschema"
 	"github.com/stepwell-dev/stepwell/flow/flowtest"
 	"github.com/stepwell-dev/stepwell/flow/replay"
@@ -35,7 +34,6 @@ type flowsCmd struct {
 	Test    testFlowsCmd   `cmd:"" group:"documents" help:"Run tests of flows, without a server."`
 	Diagram diagramFlowCmd `cmd:"" group:"documents" help:"Print a flow as a Mermaid diagram."`
 	Schema  flowSchemaCmd  `cmd:"" group:"documents" help:"Print the JSON Schema of documents, for editors."`
-	Import  importFlowCmd  `cmd:"" group:"documents" help:"Convert a document of another system into a flow."`
 }
 
 // faultText returns a fault as compilers print it, without the name of the file.
@@ -363,28 +361,5 @@ type flowSchemaCmd struct{}
 // Run prints the schema.
 func (flowSchemaCmd) Run(console Console) error {
 	_, err := console.Stdout.Write(docschema.JSON)
-	return err
-}
-
-type importFlowCmd struct {
-	File       string `arg:"" help:"The document."`
-	From       string `required:"" enum:"dagnats" help:"The system that it is for: ${enum}."`
-	Deployment string `required:"" placeholder:"ID" help:"The deployment that has the functions of its steps."`
-}
-
-// Run prints the flow, or all that has no meaning in one.
-func (c importFlowCmd) Run(console Console) error {
-	document, err := os.ReadFile(c.File)
-	if err != nil {
-		return usageErrorf("%v", err)
-	}
-	text, warnings, err := convert.From(c.From, document, c.Deployment)
-	if err != nil {
-		return usageErrorf("%s:\n%w", c.File, err)
-	}
-	for _, w := range warnings {
-		_, _ = fmt.Fprintf(console.Stderr, "warning: %s\n", w)
-	}
-	_, err = console.Stdout.Write(text)
 	return err
 }
