@@ -122,13 +122,9 @@ func (c *client) startRun(ctx context.Context, workflow string) (string, error) 
 
 // startRunOn starts a run of a deployment.
 func (c *client) startRunOn(ctx context.Context, deployment, workflow string, input any) (string, error) {
-	return c.startWith(ctx, map[string]any{"workflow": workflow, "deployment": deployment, "input": input})
-}
-
-// startWith starts a run.
-func (c *client) startWith(ctx context.Context, body map[string]any) (string, error) {
 	var run runAnswer
-	err := c.json(ctx, http.MethodPost, "/v1/runs", body, &run)
+	err := c.json(ctx, http.MethodPost, "/v1/runs",
+		map[string]any{"workflow": workflow, "deployment": deployment, "input": input}, &run)
 	return run.ID, err
 }
 
@@ -147,6 +143,9 @@ func (c *client) awaitRun(ctx context.Context, id string) error {
 		}
 	}
 }
+
+// tokenOf returns the token of the run's hook.
+func tokenOf(run string) string { return "token-" + run }
 
 // resumeRun sends a payload to the hook of a run.
 func (c *client) resumeRun(ctx context.Context, run string, payload any) error {

@@ -189,25 +189,6 @@ func (c *cluster) checkpoint(ctx context.Context) error {
 	return nil
 }
 
-// awaitDisconnect waits until the server's role has no connection to the database. Only then are Postgres' statistics
-// complete.
-func (c *cluster) awaitDisconnect(ctx context.Context, database string) error {
-	for deadline := time.Now().Add(timeout); ; time.Sleep(10 * time.Millisecond) {
-		var others int
-		err := c.conn.QueryRow(ctx, `
-			SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND usename = $2`, database, role).Scan(&others)
-		if err != nil {
-			return fmt.Errorf("count connections: %w", err)
-		}
-		if others == 0 {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("%d connections to %s remain", others, database)
-		}
-	}
-}
-
 // findPostgres returns the program folder of the machine's newest Postgres with pgbench.
 func findPostgres() (string, error) {
 	if path, err := exec.LookPath("pgbench"); err == nil {

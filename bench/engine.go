@@ -206,23 +206,20 @@ func (b *bench) engineRow(ctx context.Context, s *testbed, d driver, r row) (row
 		}
 		return done, err
 	}
-	var got *sample
-	u, err := s.during(ctx, func() error {
+	r, err = s.measure(ctx, r, func() (*sample, error) {
 		if r.Rate > 0 {
-			got = openLoop(ctx, r.Rate, b.open, b.grace, once)
-		} else {
-			got = closedLoop(ctx, r.Clients, b.engine, once)
+			return openLoop(ctx, r.Rate, b.open, b.grace, once), nil
 		}
-		return nil
+		return closedLoop(ctx, r.Clients, b.engine, once), nil
 	})
 	if err != nil {
 		return r, fmt.Errorf("%s %s, %d in flight, %g a second: %w", d.name, r.Case, r.Clients, r.Rate, err)
 	}
-	say("engine %s %s, %d in flight, %g a second: %.0f/s, p50 %.1f ms", d.name, r.Case, r.Clients, r.Rate,
-		float64(got.Ops)/got.Took.Seconds(), got.Latency.quantiles().P50)
+	say("engine %s %s, %d in flight, %g a second: %.0f/s, p50 %.1f ms", d.name, r.Case, r.Clients, r.Rate, r.perSecond(),
+		r.Latency.P50)
 	if err := s.awaitEmptyQueue(ctx); err != nil {
 		return r, err
 	}
 	r.Profile, err = s.cluster.topStatements(ctx)
-	return metrics.into(r.with(got).using(u), !of.wide), err
+	return metrics.into(r, !of.wide), err
 }

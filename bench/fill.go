@@ -16,11 +16,6 @@ func (b *bench) fill(ctx context.Context, s *testbed, runs int) (time.Duration, 
 	if err != nil {
 		return 0, err
 	}
-	return b.multiply(ctx, s, r.Run, runs, copied)
-}
-
-// multiply stores copies of the rows of a run.
-func (b *bench) multiply(ctx context.Context, s *testbed, run string, times int, tables []copies) (time.Duration, error) {
 	conn, err := s.cluster.open(ctx, s.database)
 	if err != nil {
 		return 0, err
@@ -31,12 +26,12 @@ func (b *bench) multiply(ctx context.Context, s *testbed, run string, times int,
 	if _, err := conn.Exec(ctx, `SET session_replication_role = replica; SET maintenance_work_mem = '512MB'`); err != nil {
 		return 0, fmt.Errorf("prepare: %w", err)
 	}
-	indexes, err := dropIndexes(ctx, conn, tables)
+	indexes, err := dropIndexes(ctx, conn)
 	if err != nil {
 		return 0, err
 	}
-	for _, of := range tables {
-		if err := of.copy(ctx, conn, run, times); err != nil {
+	for _, of := range copied {
+		if err := of.copy(ctx, conn, r.Run, runs); err != nil {
 			return 0, err
 		}
 	}
@@ -45,7 +40,7 @@ func (b *bench) multiply(ctx context.Context, s *testbed, run string, times int,
 			return 0, fmt.Errorf("create index: %w", err)
 		}
 	}
-	for _, of := range tables {
+	for _, of := range copied {
 		if _, err := conn.Exec(ctx, `VACUUM (ANALYZE) `+of.table); err != nil {
 			return 0, fmt.Errorf("vacuum: %w", err)
 		}
@@ -64,8 +59,6 @@ type copies struct {
 const (
 	copyOfRun  = `'wrun_01J0000000' || lpad(n::text, 16, '0')`
 	copyOfStep = `'step_01J0000000' || lpad(n::text, 16, '0')`
-
-	copyOfMessage = `'msg_01J0000000' || lpad(n::text, 16, '0')`
 )
 
 var copied = []copies{
@@ -116,9 +109,9 @@ func (c copies) copy(ctx context.Context, conn *pgx.Conn, run string, times int)
 
 // dropIndexes drops the indexes of the tables, except those of constraints, and returns their definitions. It is much
 // faster to create the indexes after the inserts.
-func dropIndexes(ctx context.Context, conn *pgx.Conn, of []copies) (definitions []string, err error) {
-	tables := make([]string, len(of))
-	for i, c := range of {
+func dropIndexes(ctx context.Context, conn *pgx.Conn) (definitions []string, err error) {
+	tables := make([]string, len(copied))
+	for i, c := range copied {
 		tables[i] = c.table
 	}
 	rows, err := conn.Query(ctx, `

@@ -84,81 +84,26 @@ const (
 	floorNumber = `substr(:prefix::text, 6, 12) || lpad(:client_id::text, 4, '0') || lpad(:i::text, 10, '0')`
 )
 
-// eventInsert and stepInsert read the run from a relation r with its id and the new last_seq.
-func (s sampleRows) eventInsert(from string) string {
-	return s.insert("events", from, map[string]string{
+// script returns the pgbench script of a workload: one statement, which needs no BEGIN and COMMIT. An append updates, and
+// thereby locks, the run, and inserts the event and the step; a send inserts the message and its key.
+func (s sampleRows) script(w workload) string {
+	const counting = "\\set i :i + 1\n"
+	if w.name == "send" {
+		id := `'msg_' || ` + floorNumber
+		return counting + "WITH k AS (" +
+			s.insert("message_keys", "", map[string]string{"key": `'step_' || ` + floorNumber, "message_id": id}) +
+			")\n" + s.insert("messages", "", map[string]string{"id": id}) + ";\n"
+	}
+	run := floorOwn
+	if w.hot {
+		run = floorHot
+	}
+	event := s.insert("events", "\n  FROM r", map[string]string{
 		"run_id": "r.id", "seq": "r.last_seq", "correlation_id": floorStep, "xid": "",
 	})
-}
-
-func (s sampleRows) stepInsert(from string) string {
-	return s.insert("steps", from, map[string]string{"run_id": "r.id", "id": floorStep, "created_seq": "r.last_seq"})
-}
-
-func (s sampleRows) sendInserts() []string {
-	id := `'msg_' || ` + floorNumber
-	return []string{
-		s.insert("message_keys", "", map[string]string{"key": `'step_' || ` + floorNumber, "message_id": id}),
-		s.insert("messages", "", map[string]string{"id": id}),
-	}
-}
-
-const floorUpdate = `UPDATE runs SET last_seq = last_seq + 1, updated_at = now() WHERE id = `
-
-// appendStatements returns the statements of one append: update (and thereby lock) the run, insert the event and the
-// step.
-func (s sampleRows) appendStatements(run string) []string {
-	from := "\n  FROM runs r WHERE r.id = " + run
-	return []string{floorUpdate + run, s.eventInsert(from), s.stepInsert(from)}
-}
-
-// appendStatement returns the same as a single statement.
-func (s sampleRows) appendStatement(run string) string {
-	return "WITH r AS (" + floorUpdate + run + " RETURNING id, last_seq),\n e AS (" + s.eventInsert("\n  FROM r") +
-		")\n" + s.stepInsert("\n  FROM r")
-}
-
-func (s sampleRows) sendStatement() string {
-	all := s.sendInserts()
-	return "WITH k AS (" + all[0] + ")\n" + all[1]
-}
-
-// The shapes of the floor: statement by statement, all statements in one round trip, and a single statement, which
-// needs no BEGIN and COMMIT. The fastest one counts.
-const (
-	statementByStatement = "statements"
-	pipeline             = "pipeline"
-	oneStatement         = "one statement"
-)
-
-func shapesOf(workload string) []string {
-	if workload == "append and send" {
-		return []string{statementByStatement, pipeline}
-	}
-	return []string{statementByStatement, pipeline, oneStatement}
-}
-
-// script returns the pgbench script for a workload in a shape.
-func (s sampleRows) script(workload, run, shape string) string {
-	const counting = "\\set i :i + 1\n"
-	if shape == oneStatement {
-		if workload == "append" {
-			return counting + s.appendStatement(run) + ";\n"
-		}
-		return counting + s.sendStatement() + ";\n"
-	}
-	statements := []string{"BEGIN"}
-	if strings.HasPrefix(workload, "append") {
-		statements = append(statements, s.appendStatements(run)...)
-	}
-	if strings.HasSuffix(workload, "send") {
-		statements = append(statements, s.sendInserts()...)
-	}
-	script := strings.Join(append(statements, "COMMIT"), ";\n") + ";\n"
-	if shape == pipeline {
-		script = "\\startpipeline\n" + script + "\\endpipeline\n"
-	}
-	return counting + script
+	step := s.insert("steps", "\n  FROM r", map[string]string{"run_id": "r.id", "id": floorStep, "created_seq": "r.last_seq"})
+	return counting + "WITH r AS (UPDATE runs SET last_seq = last_seq + 1, updated_at = now() WHERE id = " + run +
+		" RETURNING id, last_seq),\n e AS (" + event + ")\n" + step + ";\n"
 }
 
 // pgbench is a run of pgbench.

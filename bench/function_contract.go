@@ -45,7 +45,7 @@ func (f *function) contract(r *http.Request, at time.Time) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	commands, complete := f.commands(c, s, at)
+	commands, complete := commandsFor(c, s)
 	if complete {
 		commands = append(commands, instruction{"type": "complete", "output": 3})
 		if err := f.done(c.Run.ID, time.Now()); err != nil {
@@ -55,18 +55,11 @@ func (f *function) contract(r *http.Request, at time.Time) ([]byte, error) {
 	return json.Marshal(map[string]any{"commands": commands})
 }
 
-// commands returns the next commands of the workflow.
-func (f *function) commands(c call, s shape, at time.Time) (commands []instruction, complete bool) {
+// commandsFor returns the next commands of the workflow.
+func commandsFor(c call, s shape) (commands []instruction, complete bool) {
 	log := map[logEvent]bool{}
 	for _, e := range c.Events {
 		log[e] = true
-	}
-	if s.hook {
-		if log[logEvent{"hook_received", "hook"}] {
-			f.received(c.Run.ID, at)
-			return nil, true
-		}
-		return []instruction{{"type": "openHook", "id": "hook", "token": tokenOf(c.Run.ID)}}, false
 	}
 	t := s.next(
 		func(n int) bool { return log[logEvent{"step_created", strconv.Itoa(n)}] },

@@ -62,7 +62,7 @@ func (f *goFunction) invocation(ctx context.Context, t stepwell.InvocationInfo, 
 	}
 	err := next(ctx)
 	if sent := f.probe.Swap(0); sent > 0 && err == nil {
-		err = f.sunk(sent, time.Now())
+		err = f.resumed(sent, time.Now())
 	}
 	return err
 }

@@ -30,7 +30,7 @@ func (f *function) acknowledgeDelivery(r *http.Request) error {
 }
 
 // flow is the route of workflows: replay the run, request its next events, acknowledge.
-func (f *function) flow(r *http.Request, at time.Time) ([]byte, error) {
+func (f *function) flow(r *http.Request, _ time.Time) ([]byte, error) {
 	m, err := readMessage(r)
 	if err != nil {
 		return nil, err
@@ -39,12 +39,6 @@ func (f *function) flow(r *http.Request, at time.Time) ([]byte, error) {
 	s, err := shapeOf(workflow)
 	if err != nil {
 		return nil, err
-	}
-	if s.sink {
-		if err := f.sunk(m.Payload.SentAt, at); err != nil {
-			return nil, err
-		}
-		return success, f.acknowledgeDelivery(r)
 	}
 	f.called(m.Payload.RunID)
 	if err := f.replay(r.Context(), s, workflow, m.Payload); err != nil {
@@ -75,9 +69,6 @@ func (f *function) replay(ctx context.Context, s shape, workflow string, p paylo
 	log := map[logEvent]bool{}
 	for _, e := range events {
 		log[e] = true
-	}
-	if s.hook {
-		return f.replayHook(ctx, p.RunID, log)
 	}
 	return f.requestSteps(ctx, workflow, p.RunID, s.next(
 		func(n int) bool { return log[logEvent{"step_created", stepID(p.RunID, n)}] },
@@ -118,26 +109,6 @@ func (f *function) complete(ctx context.Context, run string) error {
 	}
 	return f.done(run, time.Now())
 }
-
-// replayHook is the workflow that waits for a payload and then ends.
-func (f *function) replayHook(ctx context.Context, run string, log map[logEvent]bool) error {
-	at := time.Now() // when the code after the hook would continue
-	id := "hook_" + strings.TrimPrefix(run, "wrun_")
-	if log[logEvent{"hook_received", id}] {
-		f.received(run, at)
-		return f.complete(ctx, run)
-	}
-	if log[logEvent{"hook_created", id}] {
-		return nil
-	}
-	m := newEvent("hook_created", id)
-	m.HookToken, m.HookIsWebhook = tokenOf(run), new(bool)
-	_, err := f.server.post(ctx, run, m)
-	return err
-}
-
-// tokenOf returns the token of the run's hook.
-func tokenOf(run string) string { return "token-" + run }
 
 // step is the route of steps: start, do nothing, complete, send a message to the workflow, acknowledge.
 func (f *function) step(r *http.Request, _ time.Time) ([]byte, error) {

@@ -7,8 +7,11 @@ require (
 	github.com/fxamacker/cbor/v2 v2.9.6
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/oklog/ulid/v2 v2.1.2
+	github.com/prometheus/procfs v0.22.0
 	github.com/valyala/fasthttp v1.73.0
 )
+
+require golang.org/x/sys v0.47.0 // indirect
 
 require (
 	github.com/andybalholm/brotli v1.2.2 // indirect

@@ -51,7 +51,7 @@ func (b *bench) logCell(ctx context.Context, s *testbed, size, round int) ([]row
 		return nil, err
 	}
 	next := 0
-	appends, err := b.timed(ctx, s, row{Case: "append", Size: size, Round: round}, len(runs)*each,
+	appends, err := s.timed(ctx, row{Case: "append", Size: size, Round: round}, len(runs)*each, 0,
 		func(ctx context.Context, _ int, _ time.Time) (time.Time, error) {
 			// Alternate between the runs, so that caches affect all sizes alike.
 			_, err := s.client.post(ctx, runs[next%len(runs)], stepCreated(appendWorkflow, fmt.Sprintf("step_more%d", next)))
@@ -62,7 +62,7 @@ func (b *bench) logCell(ctx context.Context, s *testbed, size, round int) ([]row
 		return nil, err
 	}
 	const reads = 20
-	read, err := b.timed(ctx, s, row{Case: "read the log", Size: size, Round: round}, reads,
+	read, err := s.timed(ctx, row{Case: "read the log", Size: size, Round: round}, reads, 0,
 		func(ctx context.Context, _ int, _ time.Time) (time.Time, error) {
 			events, err := s.client.log(ctx, runs[0])
 			if err == nil && len(events) < size {
@@ -73,24 +73,13 @@ func (b *bench) logCell(ctx context.Context, s *testbed, size, round int) ([]row
 	return []row{appends, read}, err
 }
 
-// timed measures an operation a number of times, one after the other, without pauses.
-func (b *bench) timed(ctx context.Context, s *testbed, r row, times int, do operation) (row, error) {
-	got := newSample()
-	u, err := s.during(ctx, func() error {
-		began := time.Now()
-		for range times {
-			at := time.Now()
-			done, err := do(ctx, 0, at)
-			got.add(at, done, err)
-		}
-		got.Took = time.Since(began)
-		return nil
-	})
+// timed measures an operation a number of times, one after the other, with pauses.
+func (s *testbed) timed(ctx context.Context, r row, times int, pause time.Duration, do operation) (row, error) {
+	r, err := s.measure(ctx, r, func() (*sample, error) { return inTurn(ctx, times, pause, do), nil })
 	if err != nil {
-		return r, err
+		return r, fmt.Errorf("%s: %w", r.Case, err)
 	}
-	r = r.with(got).using(u)
-	say("%s, %d events: p50 %.2f ms", r.Case, r.Size, r.Latency.P50)
+	say("%s %s, %d events: p50 %.2f ms, p99 %.2f ms", r.Case, r.Variant, r.Size, r.Latency.P50, r.Latency.P99)
 	return r, nil
 }
 
@@ -159,6 +148,9 @@ func (b *bench) storedRows(ctx context.Context) (rows []row, err error) {
 	return rows, nil
 }
 
+// appendStored is the case of appends beside stored runs.
+const appendStored = "append, by stored runs"
+
 func (b *bench) storedCell(ctx context.Context, s *testbed, stored, round int) ([]row, error) {
 	var rows []row
 	for _, clients := range []int{b.clients[0], b.clients[len(b.clients)-1]} {
@@ -166,11 +158,11 @@ func (b *bench) storedCell(ctx context.Context, s *testbed, stored, round int) (
 		if err != nil {
 			return nil, err
 		}
-		r := row{Case: "append", Variant: "server", Clients: clients, Round: round}
+		r := row{Case: "append", Variant: byServer, Clients: clients, Round: round}
 		if r, err = b.appendRow(ctx, t, nil, workloads[0], r); err != nil {
 			return nil, err
 		}
-		r.Case, r.Size = "append, by stored runs", stored
+		r.Case, r.Size = appendStored, stored
 		say("append, %d stored runs, %d clients: %.0f/s, p50 %.2f ms", stored, clients, r.perSecond(), r.Latency.P50)
 		rows = append(rows, r)
 		for _, d := range drivers {

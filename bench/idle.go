@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// idleServer is the key of the only row.
+var idleServer = key{of: "idle server"}
+
 // measureIdle measures the CPU time and the load on Postgres of a server with nothing to do.
 func measureIdle(ctx context.Context, b *bench) (rows []row, err error) {
 	s, err := b.newTestbed(ctx, "all")
@@ -13,13 +16,6 @@ func measureIdle(ctx context.Context, b *bench) (rows []row, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.clear()) }()
-	r, err := b.idleRow(ctx, s)
-	r.Case = "idle server"
-	return []row{r}, err
-}
-
-// idleRow measures a server while nothing happens.
-func (b *bench) idleRow(ctx context.Context, s *testbed) (r row, err error) {
 	time.Sleep(b.idle / 10) // wait until what came before is over
 	commits := func() (n int64, err error) {
 		// Sessions report their transactions up to ten seconds late, which hardly matters over the window.
@@ -32,31 +28,26 @@ func (b *bench) idleRow(ctx context.Context, s *testbed) (r row, err error) {
 		err = s.cluster.resetStatements(ctx)
 	}
 	if err != nil {
-		return r, err
+		return nil, err
 	}
-	began := time.Now()
-	u, err := s.during(ctx, func() error {
+	r, err := s.measure(ctx, row{Case: idleServer.of}, func() (*sample, error) {
+		began := time.Now()
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return nil, ctx.Err()
 		case <-time.After(b.idle):
-			return nil
+			return &sample{Took: time.Since(began), Latency: newLatencies()}, nil
 		}
 	})
 	if err != nil {
-		return r, err
+		return nil, err
 	}
-	took := time.Since(began)
 	after, err := commits()
 	if err != nil {
-		return r, err
+		return nil, err
 	}
-	r = row{Seconds: took.Seconds(), Counts: map[string]float64{"commits": float64(after - before)}}
-	if r.Profile, err = s.cluster.topStatements(ctx); err != nil {
-		return r, err
-	}
-	r = r.using(u)
+	r.Counts = map[string]float64{"commits": float64(after - before)}
 	say("idle: %.2f %% of a core, %.1f statements/s", (r.ServerCPU+r.PostgresCPU)/r.Seconds*100,
 		float64(r.Statements)/r.Seconds)
-	return r, nil
+	return []row{r}, nil
 }

@@ -1,16 +1,16 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // environment describes the machine and the software of a measurement.
@@ -31,9 +31,11 @@ type environment struct {
 
 func (b *bench) environment(ctx context.Context) (environment, error) {
 	e := environment{
-		Command: b.line, Short: b.short, CPU: cpuModel(), Cores: runtime.NumCPU(), MemoryGB: memory(),
-		Kernel: firstWords("/proc/sys/kernel/osrelease", 1), Load: firstWords("/proc/loadavg", 3),
-		Go: runtime.Version(), Commit: commit(ctx, b.root), Settings: map[string]string{},
+		Command: b.line, Short: b.short, Cores: runtime.NumCPU(), Go: runtime.Version(), Commit: commit(ctx, b.root),
+		Settings: map[string]string{},
+	}
+	if err := e.readMachine(); err != nil {
+		return e, fmt.Errorf("read what the machine is: %w", err)
 	}
 	for _, s := range settings {
 		var value string
@@ -48,6 +50,29 @@ func (b *bench) environment(ctx context.Context) (environment, error) {
 	var err error
 	e.Fsync, err = fsyncLatency(b.cluster.dir, 100)
 	return e, err
+}
+
+// readMachine reads what the kernel says about the machine.
+func (e *environment) readMachine() error {
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return err //nolint:wrapcheck // environment wraps it
+	}
+	processors, err1 := fs.CPUInfo()
+	memory, err2 := fs.Meminfo()
+	load, err3 := fs.LoadAvg()
+	kernel, err4 := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		return err
+	}
+	if len(processors) > 0 {
+		e.CPU = processors[0].ModelName
+	}
+	if memory.MemTotalBytes != nil {
+		e.MemoryGB = float64(*memory.MemTotalBytes) / 1e9
+	}
+	e.Kernel, e.Load = strings.TrimSpace(string(kernel)), fmt.Sprintf("%.2f %.2f %.2f", load.Load1, load.Load5, load.Load15)
+	return nil
 }
 
 // fsyncLatency measures an 8 kB append to a file with fsync.
@@ -69,38 +94,6 @@ func fsyncLatency(folder string, times int) (quantiles, error) {
 		l.record(time.Since(began))
 	}
 	return l.quantiles(), nil
-}
-
-func cpuModel() string { return field("/proc/cpuinfo", "model name") }
-
-// memory returns the machine's memory in GB, or 0 if unknown.
-func memory() float64 {
-	kb, _ := strconv.ParseFloat(strings.TrimSuffix(field("/proc/meminfo", "MemTotal"), " kB"), 64)
-	return kb * 1024 / 1e9
-}
-
-// field returns the first value for the name in a file with lines "name: value", or "unknown".
-func field(file, name string) string {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return "unknown"
-	}
-	lines := bufio.NewScanner(bytes.NewReader(data))
-	for lines.Scan() {
-		if key, value, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(key) == name {
-			return strings.TrimSpace(value)
-		}
-	}
-	return "unknown"
-}
-
-func firstWords(file string, n int) string {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return "unknown"
-	}
-	words := strings.Fields(string(data))
-	return strings.Join(words[:min(n, len(words))], " ")
 }
 
 // commit returns the Git commit of the sources, presumably that of the binary.

@@ -52,7 +52,6 @@ func command(ctx context.Context, args []string) error {
 // options are the options of the command line.
 type options struct {
 	only       []string
-	limits     []string // the measurements of the part limits; none for all
 	short      bool
 	reportOnly bool
 	root       string // folder of the server's module
@@ -66,7 +65,6 @@ func readOptions(args []string) (options, error) {
 	o := options{line: strings.TrimSpace("go run . " + strings.Join(args, " "))}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	only := flags.String("only", "", "run only these parts, separated by commas: "+strings.Join(partNames(), ", "))
-	limits := flags.String("limits", "", "of the part limits, measure only some of runs,key,starts,waiting,idle")
 	flags.BoolVar(&o.short, "short", false, "check that everything works, in a minute; the figures are meaningless")
 	flags.BoolVar(&o.reportOnly, "report", false, "measure nothing, only write the report of the existing results")
 	flags.StringVar(&o.root, "root", "..", "folder of the server's module")
@@ -81,9 +79,6 @@ func readOptions(args []string) (options, error) {
 	}
 	if *only != "" {
 		o.only = strings.Split(*only, ",")
-	}
-	if *limits != "" {
-		o.limits = strings.Split(*limits, ",")
 	}
 	for _, name := range o.only {
 		if !slices.Contains(partNames(), name) {
@@ -115,22 +110,21 @@ func (o *options) fillIn() (err error) {
 
 // part is one part of the bench.
 type part struct {
-	name string
-	does func(context.Context, *bench) ([]row, error)
+	name   string
+	does   func(context.Context, *bench) ([]row, error)
+	title  string
+	report func([]row) string
 }
 
 // parts lists all parts in the order of execution and of the report.
 var parts = []part{
-	{"append", measureAppends},
-	{"gopath", measureGoPath},
-	{"engine", measureEngine},
-	{"overload", measureOverload},
-	{"queue", measureQueue},
-	{"growth", measureGrowth},
-	{"idle", measureIdle},
-	{"limits", measureLimits},
-	{"sdk", measureSDK},
-	{"sdkgo", measureSDKGo},
+	{"append", measureAppends, "Append and send", reportAppends},
+	{"engine", measureEngine, "Engine", reportEngine},
+	{"overload", measureOverload, "Overload", reportOverload},
+	{"growth", measureGrowth, "Growth", reportGrowth},
+	{"idle", measureIdle, "Idle", reportIdle},
+	{"sdk", measureSDK, "One app of the SDK, on two backends", reportSDK},
+	{"sdkgo", measureSDKGo, "Go SDK", reportSDKGo},
 }
 
 func partNames() []string {

@@ -51,25 +51,26 @@ func (m meter) read(ctx context.Context) (u usage, err error) {
 		if err != nil {
 			return u, err
 		}
-		*p.into = s.Own
+		*p.into = own(s)
 	}
 	load, err := readStat(os.Getpid())
 	if err != nil {
 		return u, err
 	}
-	u.Load = load.Own + load.Children // pgbench is a child
+	u.Load = own(load) + ended(load) // pgbench is a child
 	return u, nil
 }
 
-// during returns the usage during do.
-func (m meter) during(ctx context.Context, do func() error) (usage, error) {
+// measure completes a row by what a load has done, and used.
+func (m meter) measure(ctx context.Context, r row, load func() (*sample, error)) (row, error) {
 	before, err := m.read(ctx)
 	if err != nil {
-		return usage{}, err
+		return r, err
 	}
-	if err := do(); err != nil {
-		return usage{}, err
+	got, err := load()
+	if err != nil {
+		return r, err
 	}
 	after, err := m.read(ctx)
-	return after.minus(before), err
+	return r.with(got).using(after.minus(before)), err
 }

@@ -1,18 +1,17 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // multiples are how many times what fits is asked for.
@@ -106,9 +105,9 @@ func (b *bench) overloadRow(ctx context.Context, s *testbed, d driver, r row) (r
 		return done, err
 	}
 	var got *sample
-	u, err := s.during(ctx, func() error {
+	r, err := s.measure(ctx, r, func() (*sample, error) {
 		got = openLoop(ctx, r.Rate, b.open, b.overloadGrace, once)
-		return nil
+		return got, nil
 	})
 	if err != nil {
 		return r, err
@@ -122,7 +121,6 @@ func (b *bench) overloadRow(ctx context.Context, s *testbed, d driver, r row) (r
 	if err := s.awaitEmptyQueue(ctx); err != nil {
 		return r, err
 	}
-	r = r.with(got).using(u)
 	r.Ops -= early.Load() + late.Load()
 	r.Seconds = (b.open - b.settle).Seconds()
 	r.Counts = map[string]float64{
@@ -147,39 +145,15 @@ var toldToRetry = regexp.MustCompile(`try again in (\d+)s`)
 
 // peakMemory returns the most memory that a process has had, in MB.
 func peakMemory(pid int) (float64, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	p, err := procfs.NewProc(pid)
 	if err != nil {
 		return 0, fmt.Errorf("read memory: %w", err)
 	}
-	for line := range bytes.Lines(data) {
-		if size, ok := strings.CutPrefix(string(line), "VmHWM:"); ok {
-			kB, err := strconv.ParseFloat(strings.Fields(size)[0], 64)
-			return kB / 1024, err //nolint:wrapcheck // the kernel writes numbers
-		}
+	status, err := p.NewStatus()
+	if err != nil {
+		return 0, fmt.Errorf("read memory: %w", err)
 	}
-	return 0, errNoMemory
-}
-
-var errNoMemory = errors.New("the process has no VmHWM")
-
-// reportOverload is the section of the part overload.
-func reportOverload(rows []row) string {
-	t := newTable(1, "", "asked", "runs /s asked", "done /s", "of the best", "refused /s", "retry after s", "p50", "p99", "max", "unfinished",
-		"5 s later: done /s", "server memory MB")
-	for _, r := range rows {
-		if r.Rate == 0 {
-			t.add(r.Variant, fmt.Sprintf("%d in flight", r.Clients), "", number(r.perSecond()), number(ratio(r.perSecond(), mostDone(rows, r.Variant))),
-				"", "", number(r.Latency.P50), number(r.Latency.P99), number(r.Latency.Max), "", "", "")
-			continue
-		}
-		t.add(r.Variant, fmt.Sprintf("%d ×", r.Size), number(r.Rate), number(r.perSecond()),
-			number(ratio(r.perSecond(), mostDone(rows, r.Variant))), number(r.Counts[countRefused]), number(r.Counts[countRetry]),
-			number(r.Latency.P50), number(r.Latency.P99), number(r.Latency.Max), number(float64(r.Unfinished)),
-			number(r.Counts[countAfter]), number(r.Counts[countMemory]))
-	}
-	return "## Overload\n\n3-step runs that start at a fixed rate: 1, 2, 4 and 8 times what a closed loop gets. A start that " +
-		"is refused is not repeated; *retry after* is what it was told on average. *Done* are the runs that ended while the load lasted, except for its first third. Times are in ms, of accepted " +
-		"runs, from the intended start.\n\n![Runs done by runs asked for](results/overload.svg)\n\n" + t.String()
+	return float64(status.VmHWM) / (1 << 20), nil
 }
 
 // mostDone returns the most runs per second of a variant, with any load.
@@ -193,7 +167,7 @@ func mostDone(rows []row, variant string) (most float64) {
 }
 
 // leastOfBest returns the least runs per second of a variant in an open loop, divided by the most.
-func leastOfBest(variant string) func(map[string][]row) (float64, bool) {
+func leastOfBest(variant string) value {
 	return func(rows map[string][]row) (least float64, ok bool) {
 		most := mostDone(rows["overload"], variant)
 		for _, r := range rows["overload"] {
@@ -203,14 +177,4 @@ func leastOfBest(variant string) func(map[string][]row) (float64, bool) {
 		}
 		return least, ok
 	}
-}
-
-// overloadPlot shows how many runs are done, by how many are asked for.
-func overloadPlot(rows []row) plot {
-	p := plot{title: "3-step runs per second under overload", x: "times what fits", y: "runs/s"}
-	for _, d := range []struct{ variant, color string }{{"wire", wireColor}, {"contract", contractColor}, {byGoSDK, goColor}} {
-		p.add(series{name: d.variant, color: d.color}, rows, d.variant, true,
-			func(r row) (float64, float64) { return float64(r.Size), r.perSecond() })
-	}
-	return p
 }

@@ -2,60 +2,32 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
 
-func TestParseStat(t *testing.T) {
+// TestProcessorTimeOfChildren: that of children that are running counts.
+func TestProcessorTimeOfChildren(t *testing.T) {
 	t.Parallel()
-	const rest = " S 7 1 1 0 -1 4194560 10 20 0 0 150 50 30 20 20 0 4 0 100 1 1"
-	for _, of := range []struct {
-		name, line string
-		want       stat
-		bad        bool
-	}{
-		{"OK", "42 (postgres)" + rest, stat{42, 7, 2 * time.Second, 500 * time.Millisecond}, false},
-		{"NameWithParentheses", "42 (a ) b) (c)" + rest, stat{42, 7, 2 * time.Second, 500 * time.Millisecond}, false},
-		{"Short", "42 (postgres) S 7", stat{}, true},
-		{"Empty", "", stat{}, true},
-		{"NoNumbers", "42 (postgres) S x 1 1 0 -1 4194560 10 20 0 0 a b c d 1", stat{}, true},
-	} {
-		t.Run(of.name, func(t *testing.T) {
-			t.Parallel()
-			got, err := parseStat([]byte(of.line))
-			if (err != nil) != of.bad || got != of.want {
-				t.Errorf("got %+v, %v; want %+v", got, err, of.want)
-			}
-		})
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", "yes >/dev/null & wait")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
 	}
-}
-
-func TestWithChildren(t *testing.T) {
-	t.Parallel()
-	parent := stat{PID: 1, Parent: 0, Own: 1, Children: 10}
-	all := []stat{parent, {PID: 2, Parent: 1, Own: 100, Children: 1000}, {PID: 3, Parent: 2, Own: 5}, {PID: 4, Parent: 9, Own: 7}}
-	if got := withChildren(parent, all); got != 1111 {
-		t.Errorf("got %d, want 1111: the process with its ended children, and the running child with its ended children", got)
+	defer func() { _, _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL), cmd.Wait() }()
+	for took := time.Duration(0); took < 100*time.Millisecond; time.Sleep(time.Millisecond) {
+		var err error
+		if took, err = processorTime(cmd.Process.Pid); err != nil {
+			t.Fatal(err)
+		}
 	}
-}
-
-func TestParseBenchmarks(t *testing.T) {
-	t.Parallel()
-	const out = `goos: linux
-BenchmarkSteps/own_runs/clients=8-2         	    2000	    250000 ns/op	         1.500 p50-ms	         9.250 p99-ms
-PASS`
-	got, err := parseBenchmarks([]byte(out))
-	want := []row{{
-		Case: "append, own runs", Variant: "go", Clients: 8, Ops: 2000, Seconds: 0.5, Latency: quantiles{P50: 1.5, P99: 9.25},
-	}}
-	if err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v, %v; want %+v", got, err, want)
-	}
-	if _, err := parseBenchmarks([]byte("BenchmarkOther 1 2 ns/op 3 x")); err == nil {
-		t.Error("a benchmark with an unexpected name was accepted")
+	if s, err := readStat(cmd.Process.Pid); err != nil || own(s) >= 100*time.Millisecond {
+		t.Errorf("the shell itself took %s, %v", own(s), err)
 	}
 }
 
@@ -162,29 +134,20 @@ func TestScripts(t *testing.T) {
 		"messages":     {{"id", "'m'::text"}},
 		"message_keys": {{"key", "'k'::text"}},
 	}
-	got := rows.script("append", floorHot, pipeline)
+	got := rows.script(workload{"append", true})
 	want := `\set i :i + 1
-\startpipeline
-BEGIN;
-UPDATE runs SET last_seq = last_seq + 1, updated_at = now() WHERE id = :prefix || '0000';
-INSERT INTO events ("run_id", "seq", "data")
+WITH r AS (UPDATE runs SET last_seq = last_seq + 1, updated_at = now() WHERE id = :prefix || '0000' RETURNING id, last_seq),
+ e AS (INSERT INTO events ("run_id", "seq", "data")
   SELECT r.id, r.last_seq, '{"a": 1}'::jsonb
-  FROM runs r WHERE r.id = :prefix || '0000';
+  FROM r)
 INSERT INTO steps ("run_id", "id", "created_seq")
   SELECT r.id, ` + floorStep + `, r.last_seq
-  FROM runs r WHERE r.id = :prefix || '0000';
-COMMIT;
-\endpipeline
+  FROM r;
 `
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	one := rows.script("send", floorOwn, oneStatement)
-	if strings.Contains(one, "BEGIN") || strings.Count(one, ";") != 1 || !strings.Contains(one, "INSERT INTO messages (\"id\")") {
-		t.Errorf("not one statement:\n%s", one)
-	}
-	both := rows.script("append and send", floorOwn, statementByStatement)
-	if strings.Count(both, ";\n") != 7 || strings.Contains(both, "pipeline") {
-		t.Errorf("not seven statements:\n%s", both)
+	if send := rows.script(workload{"send", false}); strings.Count(send, ";") != 1 || !strings.Contains(send, "INSERT INTO messages (\"id\")") {
+		t.Errorf("not one statement:\n%s", send)
 	}
 }

@@ -5,12 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
 
-// writeReport writes RESULTS.md and the plots for all existing results.
+// writeReport writes RESULTS.md for all existing results.
 func writeReport(folder string) error {
 	all, err := loadResults(folder)
 	if err != nil {
@@ -18,11 +17,6 @@ func writeReport(folder string) error {
 	}
 	if len(all) == 0 {
 		return fmt.Errorf("no results in %s", folder)
-	}
-	for name, svg := range plots(all) {
-		if err := os.WriteFile(filepath.Join(folder, "results", name), []byte(svg), 0o644); err != nil {
-			return fmt.Errorf("write plot: %w", err)
-		}
 	}
 	name := filepath.Join(folder, "RESULTS.md")
 	if err := os.WriteFile(name, []byte(render(all)), 0o644); err != nil {
@@ -32,23 +26,16 @@ func writeReport(folder string) error {
 	return nil
 }
 
-// sections maps each part to its section of the report.
-var sections = map[string]func([]row) string{
-	"append": reportAppends, "gopath": reportGoPath, "engine": reportEngine, "overload": reportOverload,
-	"queue":  reportQueue,
-	"growth": reportGrowth, "idle": reportIdle, "limits": reportLimits,
-	"sdk": reportSDK, "sdkgo": reportSDKGo,
-}
-
 func render(all []results) string {
 	var s strings.Builder
 	s.WriteString("# Results\n\n<!-- Generated from results/*.json: go run . -report -->\n\n" +
 		"[README.md](README.md) describes the measurements and how to read them. Postgres, the server, the function and " +
-		"the load generator share one machine.\n\n")
+		"the load generator share one machine. Times are in ms.\n\n")
 	s.WriteString(reportEnvironment(all))
 	s.WriteString(reportTargets(all))
 	for _, r := range all {
-		s.WriteString(sections[r.Part](r.Rows))
+		i := slices.IndexFunc(parts, func(p part) bool { return p.name == r.Part })
+		s.WriteString("## " + parts[i].title + "\n\n" + parts[i].report(r.Rows))
 		s.WriteString(reportErrors(r.Rows))
 	}
 	return strings.TrimRight(s.String(), "\n") + "\n"
@@ -56,19 +43,19 @@ func render(all []results) string {
 
 func reportEnvironment(all []results) string {
 	e := all[0].Environment
-	t := newTable(2, "machine", "")
-	t.add("processor", fmt.Sprintf("%s, %d cores", e.CPU, e.Cores))
-	t.add("memory", fmt.Sprintf("%.1f GB", e.MemoryGB))
-	t.add("kernel", e.Kernel)
-	t.add("write and fsync of 8 kB", fmt.Sprintf("p50 %.2f ms, p99 %.2f ms", e.Fsync.P50, e.Fsync.P99))
-	t.add("Postgres", strings.Split(e.Postgres, ",")[0])
-	t.add("Go", e.Go)
-	var names []string
+	var settings []string
 	for name, value := range e.Settings {
-		names = append(names, name+" = "+value)
+		settings = append(settings, name+" = "+value)
 	}
-	slices.Sort(names)
-	t.add("Postgres settings", strings.Join(names, ", "))
+	slices.Sort(settings)
+	machine := newTable(2, "machine", "")
+	machine.add("processor", fmt.Sprintf("%s, %d cores", e.CPU, e.Cores))
+	machine.add("memory", fmt.Sprintf("%.1f GB", e.MemoryGB))
+	machine.add("kernel", e.Kernel)
+	machine.add("write and fsync of 8 kB", fmt.Sprintf("p50 %.2f ms, p99 %.2f ms", e.Fsync.P50, e.Fsync.P99))
+	machine.add("Postgres", strings.Split(e.Postgres, ",")[0])
+	machine.add("Go", e.Go)
+	machine.add("Postgres settings", strings.Join(settings, ", "))
 
 	parts := newTable(4, "part", "command", "started", "commit", "load before", "took")
 	for _, r := range all {
@@ -79,144 +66,203 @@ func reportEnvironment(all []results) string {
 		parts.add(r.Part, command, r.Began.UTC().Format("2006-01-02 15:04 MST"), r.Environment.Commit, r.Environment.Load,
 			r.Took.Round(time.Second).String())
 	}
-	return t.String() + parts.String()
+	return machine.String() + parts.String()
+}
+
+func reportTargets(all []results) string {
+	rows := map[string][]row{}
+	for _, r := range all {
+		rows[r.Part] = r.Rows
+	}
+	t := newTable(1, "", "actual", "target", "met")
+	for _, g := range goals {
+		is, ok := g.is(rows)
+		if !ok {
+			continue
+		}
+		met := "**no**"
+		if g.target.met(is) {
+			met = "yes"
+		}
+		t.add(g.what, number(is), g.target.String(), met)
+	}
+	return "## Targets\n\n" + t.String()
 }
 
 // reportErrors reports failed operations, if any.
 func reportErrors(rows []row) string {
-	t := newTable(2, "measurement", "first error", "errors", "operations")
-	for _, r := range rows {
-		if r.Errors > 0 {
-			t.add(r.key().String(), "`"+strings.ReplaceAll(r.Error, "`", "'")+"`",
-				number(float64(r.Errors)), number(float64(r.Ops)))
-		}
-	}
-	if len(t.lines) == 0 {
+	failed := only(rows, func(r row) bool { return r.Errors > 0 })
+	if len(failed) == 0 {
 		return ""
 	}
-	return "**Errors:**\n\n" + t.String()
+	return "**Errors:**\n\n" + tableOf(failed,
+		words("measurement", func(r row) string { return r.key().String() }),
+		words("first error", func(r row) string {
+			return "`" + strings.ReplaceAll(strings.Join(strings.Fields(r.Error), " "), "`", "'") + "`"
+		}),
+		figure("errors", func(r row) float64 { return float64(r.Errors) }),
+		figure("operations", func(r row) float64 { return float64(r.Ops) }))
 }
 
 func reportAppends(rows []row) string {
 	merged := merge(rows)
-	var s strings.Builder
-	s.WriteString("## Append and send\n\nThe floor is the speed of pgbench with the same rows: statement by statement, " +
-		"all statements in one round trip (pipeline), or as one statement. *Of the floor* compares with the fastest of " +
-		"these, round by round. Times are in ms, CPU time in ms per 1,000 operations.\n\n")
-	t := newTable(1, "", "clients", "floor: statements /s", "pipeline /s", "one statement /s", "**server /s**",
-		"**of the floor**", "p50", "p99", "floor p50", "**p50 / floor**", "server CPU", "Postgres CPU", "floor Postgres CPU",
-		"WAL B", "floor WAL B", "statements")
-	for _, r := range merged {
-		if r.Variant != "server" || strings.HasPrefix(r.Case, "rows of") {
-			continue
-		}
-		floor, ok := fastest(merged, r.key())
-		if !ok {
-			continue
-		}
-		cells := []string{r.Case, strconv.Itoa(r.Clients)}
-		for _, shape := range []string{statementByStatement, pipeline, oneStatement} {
-			k := r.key()
-			k.variant = shape
-			cell := "" // not measured
-			if of, ok := find(merged, k); ok {
-				cell = number(of.perSecond())
-			}
-			cells = append(cells, cell)
-		}
-		t.add(append(cells, number(r.perSecond()), number(pairwise(rows, r.key(), floor.key(), row.perSecond)),
-			number(r.Latency.P50), number(r.Latency.P99), number(floor.Latency.P50),
-			number(ratio(r.Latency.P50, floor.Latency.P50)),
-			number(r.per(r.ServerCPU*1e6)), number(r.per(r.PostgresCPU*1e6)), number(floor.per(floor.PostgresCPU*1e6)),
-			number(r.per(float64(r.WAL))), number(floor.per(float64(floor.WAL))), number(r.per(float64(r.Statements))))...)
+	floorOf := func(r row) row {
+		of, _ := find(merged, r.as(byFloor))
+		return of
 	}
-	s.WriteString(t.String())
-	s.WriteString("Rows written per operation, as counted by Postgres:\n\n")
-	s.WriteString(reportWritten(rows))
+	return "The floor is the speed of pgbench with the same rows, written by one statement. *Of the floor* is the mean of " +
+		"the rounds. CPU time is in ms per 1,000 operations.\n\n" +
+		tableOf(only(merged, func(r row) bool { return r.Variant == byServer }), ofCase, whole("clients", clients),
+			figure("floor /s", func(r row) float64 { return floorOf(r).perSecond() }), rate("**server /s**"),
+			figure("**of the floor**", func(r row) float64 { return pairwise(rows, r.key(), r.as(byFloor), row.perSecond) }),
+			p50, p99, figure("floor p50", func(r row) float64 { return floorOf(r).Latency.P50 }),
+			figure("**p50 / floor**", func(r row) float64 { return ratio(r.Latency.P50, floorOf(r).Latency.P50) }),
+			perThousand("server CPU", serverCPU), perThousand("Postgres CPU", postgresCPU),
+			figure("floor Postgres CPU", func(r row) float64 { return postgresCPU(floorOf(r)) * 1000 }),
+			figure("WAL B", walBytes), figure("floor WAL B", func(r row) float64 { return walBytes(floorOf(r)) }), statements)
+}
+
+func reportEngine(rows []row) string {
+	merged := merge(rows)
+	closed := only(merged, func(r row) bool { return r.Rate == 0 })
+	var s strings.Builder
+	s.WriteString("Whole runs with steps that do nothing. *wire* is the protocol of the Workflow SDK, with " +
+		"the requests of its stable client; *contract* is the function contract; *flow* is a document with the same steps, " +
+		"which the server continues by itself. TTFS is the time from the start of a run " +
+		"to its first step, STSO from the end of a step to the start of the next, WO a run's time without its steps. CPU " +
+		"time is in ms per run.\n\n")
+	for _, workflow := range cases(closed) {
+		s.WriteString(tableOf(only(closed, func(r row) bool { return r.Case == workflow }), variant(workflow), inFlight,
+			rate("runs /s"), p50, p99, other("TTFS", p50), other("TTFS", p99), other("STSO", p50), other("STSO", p99),
+			other("WO", p50), other("WO", p99),
+			figure("deliveries /s", func(r row) float64 { return ratio(r.Counts["deliveries"], r.Seconds) }),
+			figure("server CPU", serverCPU), figure("Postgres CPU", postgresCPU), figure("function CPU", functionCPU),
+			figure("load CPU", func(r row) float64 { return r.per(r.LoadCPU * 1e3) }), statements,
+			figure("WAL kB", walKilobytes)))
+	}
+	s.WriteString(reportProfile(closed))
+	s.WriteString("Runs start at a fixed rate, independently of earlier ones. Latencies count from the scheduled start. " +
+		"*Unfinished* runs were not done 10 s after the last start.\n\n")
+	s.WriteString(tableOf(only(merged, func(r row) bool { return r.Rate > 0 }), variant("seq-3, open loop"),
+		figure("runs /s wanted", wanted), rate("done /s"), unfinished, p50, p90, p99, p999, maximum,
+		figure("server CPU", serverCPU), figure("Postgres CPU", postgresCPU)))
 	return s.String()
 }
 
-// reportWritten shows that the floor writes the same rows as the server.
-func reportWritten(rows []row) string {
-	t := newTable(3, "operation", "by", "rows")
-	for _, r := range rows {
-		if !strings.HasPrefix(r.Case, "rows of") {
-			continue
+func reportOverload(rows []row) string {
+	open := func(value func(row) float64) func(row) float64 {
+		return func(r row) float64 {
+			if r.Rate == 0 {
+				return none
+			}
+			return value(r)
 		}
-		var counts []string
-		for what, n := range r.Counts {
-			counts = append(counts, what+" "+number(r.per(n)))
-		}
-		slices.Sort(counts)
-		t.add(strings.TrimPrefix(r.Case, "rows of "), r.Variant, strings.Join(counts, ", "))
 	}
-	return t.String()
-}
-
-func reportGoPath(rows []row) string {
-	t := newTable(1, "", "clients", "appends /s", "p50 ms", "p99 ms")
-	for _, r := range merge(rows) {
-		t.add(r.Case, strconv.Itoa(r.Clients), number(r.perSecond()), number(r.Latency.P50), number(r.Latency.P99))
+	count := func(title, name string) column {
+		return figure(title, open(func(r row) float64 { return r.Counts[name] }))
 	}
-	return "## Append in Go\n\n`eventlog.Log.Append` without HTTP, by `go test -bench` (no warm-up, no " +
-		"messages).\n\n" + t.String()
-}
-
-func reportQueue(rows []row) string {
-	t := newTable(2, "", "", "in flight", "/s wanted", "/s", "p50 ms", "p90 ms", "p99 ms", "max ms", "server CPU ms",
-		"Postgres CPU ms", "function CPU ms", "statements", "WAL B")
-	for _, r := range merge(rows) {
-		t.add(r.Case, r.Variant, whole(r.Clients), number(r.Rate), number(r.perSecond()), number(r.Latency.P50),
-			number(r.Latency.P90), number(r.Latency.P99), number(r.Latency.Max), number(r.per(r.ServerCPU*1e3)),
-			number(r.per(r.PostgresCPU*1e3)), number(r.per(r.FunctionCPU*1e3)), number(r.per(float64(r.Statements))),
-			number(r.per(float64(r.WAL))))
-	}
-	return "## Queue\n\nLatency from sending a message to the call of its function, and from resuming a hook to the " +
-		"waiting code. The function acknowledges at once. CPU time, statements and WAL are per message; on an idle server " +
-		"they include its idle load.\n\n" + t.String()
+	return "3-step runs that start at a fixed rate: 1, 2, 4 and 8 times what a closed loop gets. A start that " +
+		"is refused is not repeated; *retry after* is what it was told on average. *Done* are the runs that ended while " +
+		"the load lasted, except for its first third. Latencies are of accepted runs, from the intended start.\n\n" +
+		tableOf(rows, variant(""), words("asked", func(r row) string {
+			if r.Rate == 0 {
+				return fmt.Sprintf("%d in flight", r.Clients)
+			}
+			return fmt.Sprintf("%d ×", r.Size)
+		}), figure("runs /s asked", open(wanted)), rate("done /s"),
+			figure("of the best", func(r row) float64 { return ratio(r.perSecond(), mostDone(rows, r.Variant)) }),
+			count("refused /s", countRefused), count("retry after s", countRetry), p50, p99, maximum,
+			figure("unfinished", open(unfinished.of)), count("5 s later: done /s", countAfter),
+			count("server memory MB", countMemory))
 }
 
 func reportGrowth(rows []row) string {
 	merged := merge(rows)
-	logs := newTable(1, "", "events in the run", "p50 ms", "p99 ms", "**p50 / smallest**", "server CPU", "Postgres CPU",
-		"**CPU / smallest**", "WAL B")
-	stored := newTable(2, "", "", "clients", "runs stored", "/s", "**/s / empty**", "p50 ms", "p99 ms", "**p50 / empty**",
-		"server CPU", "Postgres CPU", "**CPU / empty**")
-	cpu := func(r row) float64 { return r.per((r.ServerCPU + r.PostgresCPU) * 1e6) }
-	for _, r := range merged {
-		first := merged[slices.IndexFunc(merged, func(of row) bool {
+	first := func(r row) row { // the smallest of its kind
+		return merged[slices.IndexFunc(merged, func(of row) bool {
 			return of.Case == r.Case && of.Variant == r.Variant && of.Clients == r.Clients
 		})]
-		p50, cost := number(ratio(r.Latency.P50, first.Latency.P50)), number(ratio(cpu(r), cpu(first)))
-		server, postgres := number(r.per(r.ServerCPU*1e6)), number(r.per(r.PostgresCPU*1e6))
-		if r.Clients == 0 {
-			logs.add(r.Case, whole(r.Size), number(r.Latency.P50), number(r.Latency.P99), p50, server, postgres, cost,
-				number(r.per(float64(r.WAL))))
-			continue
-		}
-		stored.add(r.Case, r.Variant, strconv.Itoa(r.Clients), thousands(strconv.Itoa(r.Size)), number(r.perSecond()),
-			number(ratio(r.perSecond(), first.perSecond())), number(r.Latency.P50), number(r.Latency.P99), p50, server,
-			postgres, cost)
 	}
-	return "## Growth\n\nOne client performs one operation at a time on logs of several lengths; then appends and whole " +
+	toFirst := func(title string, value func(row) float64) column {
+		return figure(title, func(r row) float64 { return ratio(value(r), value(first(r))) })
+	}
+	return "One client performs one operation at a time on logs of several lengths; then appends and whole " +
 		"runs on an empty database and on one with many stored runs. CPU time is in ms per 1,000 operations.\n\n" +
-		logs.String() + stored.String()
+		tableOf(only(merged, func(r row) bool { return r.Clients == 0 }), ofCase, whole("events in the run", size), p50, p99,
+			toFirst("**p50 / smallest**", medianOf), perThousand("server CPU", serverCPU),
+			perThousand("Postgres CPU", postgresCPU), toFirst("**CPU / smallest**", bothCPU), figure("WAL B", walBytes)) +
+		tableOf(only(merged, func(r row) bool { return r.Clients > 0 }), ofCase, variant(""), whole("clients", clients),
+			whole("runs stored", size), rate("/s"), toFirst("**/s / empty**", row.perSecond), p50, p99,
+			toFirst("**p50 / empty**", medianOf), perThousand("server CPU", serverCPU),
+			perThousand("Postgres CPU", postgresCPU), toFirst("**CPU / empty**", bothCPU))
 }
 
 func reportIdle(rows []row) string {
-	t := newTable(1, "", "seconds", "% of a core: server", "Postgres", "statements /s", "transactions /s", "WAL B/s")
-	for _, r := range rows {
-		t.add(r.Case, number(r.Seconds), number(ratio(r.ServerCPU, r.Seconds)*100),
-			number(ratio(r.PostgresCPU, r.Seconds)*100), number(ratio(float64(r.Statements), r.Seconds)),
-			number(ratio(r.Counts["commits"], r.Seconds)),
-			number(ratio(float64(r.WAL), r.Seconds)))
+	perSecond := func(title string, total func(row) float64) column {
+		return figure(title, func(r row) float64 { return ratio(total(r), r.Seconds) })
 	}
-	return "## Idle\n\nA server with nothing to do. Postgres' share includes the cost of the measurement.\n\n" + t.String()
+	return "A server with nothing to do. Postgres' share includes the cost of the measurement.\n\n" +
+		tableOf(rows, ofCase, figure("seconds", func(r row) float64 { return r.Seconds }),
+			perSecond("% of a core: server", func(r row) float64 { return r.ServerCPU * 100 }),
+			perSecond("Postgres", func(r row) float64 { return r.PostgresCPU * 100 }),
+			perSecond("statements /s", func(r row) float64 { return float64(r.Statements) }),
+			perSecond("transactions /s", func(r row) float64 { return r.Counts["commits"] }),
+			perSecond("WAL B/s", func(r row) float64 { return float64(r.WAL) }))
 }
 
-func whole(n int) string {
-	if n == 0 {
-		return ""
+func reportSDK(rows []row) string {
+	merged := merge(rows)
+	on := func(r row) row { // the same on the other backend
+		of, _ := find(merged, r.as(onWorldPostgres))
+		return of
 	}
-	return thousands(strconv.Itoa(n))
+	elsewhere := func(c column) column {
+		return figure("world-postgres "+c.title, func(r row) float64 { return c.of(on(r)) })
+	}
+	compared := func(title string, value func(row) float64) column {
+		return figure(title, func(r row) float64 {
+			if r.Variant != onStepwell {
+				return none
+			}
+			return pairwise(rows, r.key(), r.as(onWorldPostgres), value)
+		})
+	}
+	together := func(c column) column { // rates mean nothing with pauses between runs
+		return figure(c.title, func(r row) float64 {
+			if r.Clients == 1 {
+				return none
+			}
+			return c.of(r)
+		})
+	}
+	return "The same build of one app of the Workflow SDK (`workflow` 4.8.9), " +
+		"whose steps do nothing, on Stepwell and on the SDK's own `@workflow/world-postgres` 4.3.7, which runs in the " +
+		"app's process. Both use the same Postgres. Each row merges all rounds. *Ratio* is Stepwell's value divided by the " +
+		"other's, the mean over the pairs of rounds. The app measures all times.\n\n" +
+		tableOf(only(merged, func(r row) bool { return r.Variant == onStepwell }), ofCase, inFlight,
+			figure("runs", func(r row) float64 { return float64(r.Ops) }), p50, p90, maximum,
+			elsewhere(p50), elsewhere(p90), elsewhere(maximum), compared("**ratio of p50**", medianOf),
+			together(rate("runs /s")), together(elsewhere(rate("runs /s"))),
+			together(compared("**ratio of runs /s**", row.perSecond))) +
+		"CPU time per run in ms, including CPU time used while a run waits:\n\n" +
+		tableOf(merged, ofCase, variant("on"), inFlight, figure("app CPU", functionCPU),
+			compared("**app CPU, ratio**", functionCPU), figure("server CPU", serverCPU), figure("Postgres CPU", postgresCPU),
+			compared("**Postgres CPU, ratio**", postgresCPU),
+			figure("all CPU", func(r row) float64 { return functionCPU(r) + bothCPU(r) }), statements,
+			figure("WAL kB", walKilobytes))
+}
+
+func reportSDKGo(rows []row) string {
+	merged := merge(rows)
+	onLog := func(r row) bool { return r.Case == callOnALog }
+	return "Runs of the Go SDK, whose steps do nothing and are executed where the workflow runs, against " +
+		"the same by the function contract with remote steps. *Each step*: each result is on disk before the next step " +
+		"begins. The floor is four inserts of a row, one after the other, without server and HTTP. CPU time is in ms per " +
+		"run.\n\n" +
+		tableOf(only(merged, func(r row) bool { return !onLog(r) }), ofCase, variant(""), inFlight, rate("runs /s"), p50, p99,
+			figure("server CPU", serverCPU), figure("Postgres CPU", postgresCPU), figure("function CPU", functionCPU),
+			statements) +
+		"A payload arrives at a hook of a run: time until its call has been dealt with, by a process that keeps the run " +
+		"(warm), and by one that repeats the workflow from its beginning (cold).\n\n" +
+		tableOf(only(merged, onLog), ofCase, variant(""), whole("events", size), p50, p99)
 }

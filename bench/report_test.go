@@ -1,9 +1,6 @@
 package main
 
 import (
-	"encoding/xml"
-	"errors"
-	"io"
 	"strings"
 	"testing"
 )
@@ -19,30 +16,28 @@ func TestNumber(t *testing.T) {
 	}
 }
 
-// appends are two rounds in which the server reaches half and three quarters of the pipeline's rate.
+// appends are two rounds in which the server reaches half and three quarters of the floor's rate.
 var appends = []row{
-	{Case: "append", Variant: statementByStatement, Clients: 32, Round: 1, Ops: 100, Seconds: 1, Latency: quantiles{N: 100, P50: 9}},
-	{Case: "append", Variant: pipeline, Clients: 32, Round: 1, Ops: 1000, Seconds: 1, Latency: quantiles{N: 1000, P50: 1}},
-	{Case: "append", Variant: "server", Clients: 32, Round: 1, Ops: 500, Seconds: 1, Latency: quantiles{N: 500, P50: 2}},
-	{Case: "append", Variant: pipeline, Clients: 32, Round: 2, Ops: 2000, Seconds: 1, Latency: quantiles{N: 2000, P50: 2}},
-	{Case: "append", Variant: "server", Clients: 32, Round: 2, Ops: 1500, Seconds: 1, Latency: quantiles{N: 1500, P50: 4}, WAL: 1000},
+	{Case: "append", Variant: byFloor, Clients: 32, Round: 1, Ops: 1000, Seconds: 1, Latency: quantiles{N: 1000, P50: 1}},
+	{Case: "append", Variant: byServer, Clients: 32, Round: 1, Ops: 500, Seconds: 1, Latency: quantiles{N: 500, P50: 2}},
+	{Case: "append", Variant: byFloor, Clients: 32, Round: 2, Ops: 2000, Seconds: 1, Latency: quantiles{N: 2000, P50: 2}},
+	{Case: "append", Variant: byServer, Clients: 32, Round: 2, Ops: 1500, Seconds: 1, Latency: quantiles{N: 1500, P50: 4}, WAL: 1000},
 }
 
 func TestMerge(t *testing.T) {
 	t.Parallel()
 	merged := merge(appends)
-	if len(merged) != 3 {
-		t.Fatalf("%d rows, want 3", len(merged))
+	if len(merged) != 2 {
+		t.Fatalf("%d rows, want 2", len(merged))
 	}
-	got, ok := find(merged, key{"append", "server", 32, 0, 0})
+	got, ok := find(merged, key{"append", byServer, 32, 0, 0})
 	if !ok || got.Ops != 2000 || got.perSecond() != 1000 || got.Latency.P50 != 3.5 || got.per(float64(got.WAL)) != 0.5 {
 		t.Errorf("got %+v", got)
 	}
-	floor, _ := fastest(merged, got.key())
-	if floor.Variant != pipeline || floor.Latency.P50 != 5.0/3 {
+	if floor, ok := find(merged, got.as(byFloor)); !ok || floor.Latency.P50 != 5.0/3 {
 		t.Errorf("the floor is %+v", floor)
 	}
-	if got := pairwise(appends, got.key(), floor.key(), row.perSecond); got != 0.625 {
+	if got := pairwise(appends, got.key(), got.as(byFloor), row.perSecond); got != 0.625 {
 		t.Errorf("%g of the floor, want the mean of 1/2 and 3/4", got)
 	}
 }
@@ -52,20 +47,21 @@ func TestRender(t *testing.T) {
 	got := render([]results{
 		{Part: "append", Rows: appends},
 		{Part: "idle", Rows: []row{{Case: "idle server", Seconds: 30, ServerCPU: 0.15, Statements: 300}}},
-		{Part: "queue", Rows: []row{{Case: "messages", Clients: 8, Ops: 90, Errors: 10, Error: "busy", Seconds: 1}}},
+		{Part: "engine", Rows: []row{{Case: "seq-1", Variant: "wire", Clients: 8, Ops: 90, Errors: 10, Error: "busy", Seconds: 1}}},
 	})
 	for _, want := range []string{
 		"| append, 32 clients, of the floor | 0.62 | ≥ 0.5 | yes |",
 		"| idle, % of a core (server and Postgres) | 0.50 | ≤ 1 | yes |",
 		"| idle, statements /s | 10.0 | ≤ 4 | **no** |",
-		"| append | 32 | 100 | 1,500 |  | 1,000 | 0.62 |",
-		"| messages by , 8 clients, size 0, 0/s | `busy` | 10.0 | 90.0 |",
+		"| append | 32 | 1,500 | 1,000 | 0.62 | 3.50 | 0 | 1.67 | 2.10 |",
+		"| wire | 8 | 90.0 | 0 | 0 |  |  |  |  |  |  | 0 | 0 |",
+		"| seq-1 by wire, 8 clients, size 0, 0/s | `busy` | 10.0 | 90.0 |",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the report has no %q:\n%s", want, got)
 		}
 	}
-	if strings.Contains(got, "message to function, idle") {
+	if strings.Contains(got, "single 3-step run") {
 		t.Error("the report contains a target that was not measured")
 	}
 }
@@ -89,44 +85,7 @@ func TestOverloadGoal(t *testing.T) {
 	if want := "| wire | 2 × | 400 | 150 | 0.75 | 250 | 5.00 |"; !strings.Contains(got, want) {
 		t.Errorf("the report has no %q:\n%s", want, got)
 	}
-	if plots([]results{{Part: "overload", Rows: rows}})["overload.svg"] == "" {
-		t.Error("there is no plot")
-	}
-}
-
-func TestPlots(t *testing.T) {
-	t.Parallel()
-	files := plots([]results{{Part: "engine", Rows: []row{
-		{Case: "seq-3", Variant: "wire", Clients: 1, Ops: 100, Seconds: 1},
-		{Case: "seq-3", Variant: "wire", Clients: 8, Ops: 400, Seconds: 1},
-		{Case: "seq-3", Variant: "contract", Clients: 8, Ops: 600, Seconds: 1},
-		{Case: "seq-3", Variant: "wire", Rate: 50, Latency: quantiles{P50: 10, P99: 100}},
-		{Case: "seq-9", Variant: "wire", Clients: 8, Ops: 1, Seconds: 1},
-	}}})
-	for name, points := range map[string]int{"throughput.svg": 3, "latency.svg": 2} {
-		if got := strings.Count(files[name], "<circle"); got != points {
-			t.Errorf("%s has %d points, want %d", name, got, points)
-		}
-		if strings.Contains(files[name], "NaN") || strings.Contains(files[name], "Inf") {
-			t.Errorf("%s has invalid coordinates:\n%s", name, files[name])
-		}
-		for d := xml.NewDecoder(strings.NewReader(files[name])); ; {
-			if _, err := d.Token(); errors.Is(err, io.EOF) {
-				break
-			} else if err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
-		}
-	}
-}
-
-func TestScale(t *testing.T) {
-	t.Parallel()
-	s := scale{1, 100, true, 0, 200}
-	if got := s.place(10); got < 99.99 || got > 100.01 {
-		t.Errorf("10 is at %g, want in the middle of 1 and 100", got)
-	}
-	if got := (scale{5, 5, false, 0, 10}).place(5); got != 5 {
-		t.Errorf("the only value is at %g, want in the middle", got)
+	if want := "| wire | 200 in flight |  | 200 | 1.00 |  |  |"; !strings.Contains(got, want) {
+		t.Errorf("the report has no %q:\n%s", want, got)
 	}
 }

@@ -37,7 +37,6 @@ type row struct {
 	WAL        int64              `json:"walBytes,omitempty"`
 	Statements int64              `json:"statements,omitempty"`
 	Profile    []statement        `json:"profile,omitempty"`
-	Trace      []exchange         `json:"trace,omitempty"`
 	Counts     map[string]float64 `json:"counts,omitempty"` // other values, specific to the case
 }
 

@@ -23,9 +23,8 @@ type sdkLoad struct {
 
 // sdkPlan is the plan for the part sdk.
 type sdkPlan struct {
-	warm   int // number of warm-up runs of three steps
-	loads  []sdkLoad
-	traced int // traced runs per workflow
+	warm  int // number of warm-up runs of three steps
+	loads []sdkLoad
 }
 
 func sdkPlanFor(short bool) sdkPlan {
@@ -43,13 +42,13 @@ func sdkPlanFor(short bool) sdkPlan {
 			idle("1 step", "runs", "one", 3), idle("3 steps", "runs", "three", 3), idle("10 steps", "runs", "ten", 2), idle("50 at once", "runs", "wide", 1),
 			together("3 steps", "runs", "three", 10, 10), idle("hook to code", "hook", "", 2),
 			together("sleep, too late by", "sleep", "", 2, 2), chunks(1, 5),
-		}, 1}
+		}}
 	}
 	return sdkPlan{100, []sdkLoad{
 		idle("1 step", "runs", "one", 80), idle("3 steps", "runs", "three", 80), idle("10 steps", "runs", "ten", 30),
 		idle("50 at once", "runs", "wide", 15), together("3 steps", "runs", "three", 600, 200),
 		idle("hook to code", "hook", "", 50), together("sleep, too late by", "sleep", "", 30, 10), chunks(4, 50),
-	}, 10}
+	}}
 }
 
 // backend is the app on one of the Worlds.
@@ -98,8 +97,7 @@ func measureSDK(ctx context.Context, b *bench) (rows []row, err error) {
 			}
 		}
 	}
-	traces, err := b.traceApp(ctx, dir, backends[0].client)
-	return append(rows, traces...), err
+	return rows, nil
 }
 
 // startOnStepwell starts a server, and the app with Stepwell's World.
@@ -112,18 +110,13 @@ func startOnStepwell(ctx context.Context, b *bench, dir string) (*backend, error
 	if of.server, of.client, err = b.startServer(ctx, database, "all"); err != nil {
 		return nil, err
 	}
-	env := stepwellEnvironment(of.client.url, sdkDeployment)
-	if of.app, err = startApp(ctx, dir, "app on Stepwell", env...); err != nil {
+	of.app, err = startApp(ctx, dir, "app on Stepwell", "WORKFLOW_TARGET_WORLD=@stepwell/world",
+		"STEPWELL_URL="+of.client.url, "STEPWELL_DEPLOYMENT_ID="+sdkDeployment, "STEPWELL_API_KEY="+apiKey)
+	if err != nil {
 		return of, err
 	}
 	of.function = of.app.process
 	return of, of.client.deploy(ctx, sdkDeployment, of.app.url)
-}
-
-// stepwellEnvironment selects the World with its default client.
-func stepwellEnvironment(url, deployment string) []string {
-	return []string{"WORKFLOW_TARGET_WORLD=@stepwell/world", "STEPWELL_URL=" + url,
-		"STEPWELL_DEPLOYMENT_ID=" + deployment, "STEPWELL_API_KEY=" + apiKey}
 }
 
 // startOnWorldPostgres starts the app with world-postgres and its default settings.
@@ -171,15 +164,13 @@ func (of *backend) measure(ctx context.Context, load sdkLoad, round int) (row, e
 	if err := of.awaitIdle(ctx); err != nil {
 		return r, err
 	}
-	var got measured
-	u, err := of.during(ctx, func() (err error) {
-		got, err = of.app.measure(ctx, load.kind, load.measurement)
-		return err
+	r, err := of.meter.measure(ctx, r, func() (*sample, error) {
+		got, err := of.app.measure(ctx, load.kind, load.measurement)
+		return got.sample(load.Times), err
 	})
 	if err != nil {
 		return r, err
 	}
-	r = r.with(got.sample(load.Times)).using(u)
 	say("%s, %d in flight, on %s: %.1f/s, p50 %.1f ms", r.Case, r.Clients, r.Variant, r.perSecond(), r.Latency.P50)
 	return r, nil
 }

@@ -84,17 +84,12 @@ func (b *bench) goRow(
 		return done, err
 	}
 	closedLoop(ctx, r.Clients, b.warm, once)
-	var got *sample
-	u, err := s.during(ctx, func() error {
-		got = closedLoop(ctx, r.Clients, b.engine, once)
-		return nil
-	})
+	r, err := s.measure(ctx, r, func() (*sample, error) { return closedLoop(ctx, r.Clients, b.engine, once), nil })
 	if err != nil {
 		return r, err
 	}
-	say("sdkgo %s %s, %d in flight: %.0f/s, p50 %.1f ms", r.Case, r.Variant, r.Clients,
-		float64(got.Ops)/got.Took.Seconds(), got.Latency.quantiles().P50)
-	return r.with(got).using(u), s.awaitEmptyQueue(ctx)
+	say("sdkgo %s %s, %d in flight: %.0f/s, p50 %.1f ms", r.Case, r.Variant, r.Clients, r.perSecond(), r.Latency.P50)
+	return r, s.awaitEmptyQueue(ctx)
 }
 
 // mostFloorClients is how many connections the floor has at most.
@@ -133,16 +128,13 @@ func (b *bench) floorOfRuns(ctx context.Context, s *testbed, clients int) (row, 
 
 // logRows measures calls of runs that get a payload, with logs of several lengths.
 func (b *bench) goLogRows(ctx context.Context, s *testbed) (rows []row, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	k := newSink(ctx, s)
 	for _, size := range b.logSizes {
 		for _, v := range [][2]string{{warmVariant, goDeployment}, {coldVariant, coldGoDeployment}} {
 			run, err := s.client.startRunOn(ctx, v[1], "long-log", size)
 			if err != nil {
 				return nil, err
 			}
-			resume := func(ctx context.Context, _ int, _ time.Time) (time.Time, error) { return k.resume(ctx, run) }
+			resume := func(ctx context.Context, _ int, _ time.Time) (time.Time, error) { return s.resume(ctx, run) }
 			for deadline := time.Now().Add(runTimeout); ; time.Sleep(20 * time.Millisecond) {
 				if _, err = resume(ctx, 0, time.Time{}); err == nil { // the hook is open
 					break
@@ -151,7 +143,7 @@ func (b *bench) goLogRows(ctx context.Context, s *testbed) (rows []row, err erro
 					return nil, fmt.Errorf("make a log of %d events: %w", size, err)
 				}
 			}
-			r, err := b.oneByOne(ctx, s, row{Case: callOnALog, Variant: v[0], Size: size}, b.hooks, resume)
+			r, err := s.timed(ctx, row{Case: callOnALog, Variant: v[0], Size: size}, b.resumes, b.pause, resume)
 			if err != nil {
 				return nil, err
 			}
@@ -165,17 +157,21 @@ func (b *bench) goLogRows(ctx context.Context, s *testbed) (rows []row, err erro
 }
 
 // resume sends a payload to a run, and returns when the function has dealt with it.
-func (k *sink) resume(ctx context.Context, run string) (time.Time, error) {
-	sent, came := k.register()
-	if err := k.client.resumeRun(ctx, run, sent); err != nil {
+func (s *testbed) resume(ctx context.Context, run string) (time.Time, error) {
+	sent := time.Now().UnixNano()
+	if err := s.client.resumeRun(ctx, run, sent); err != nil {
 		return time.Time{}, err
 	}
-	select {
-	case at := <-came:
-		return at, nil
-	case <-ctx.Done():
-		return time.Time{}, ctx.Err()
-	case <-time.After(timeout):
-		return time.Time{}, fmt.Errorf("a payload was not dealt with within %s", timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	for {
+		select {
+		case r := <-s.reports.resumed:
+			if r.Sent == sent { // else an earlier one was dealt with again
+				return time.Unix(0, r.At), nil
+			}
+		case <-ctx.Done():
+			return time.Time{}, fmt.Errorf("a payload was not dealt with: %w", ctx.Err())
+		}
 	}
 }

@@ -13,23 +13,17 @@ const workflowPrefix = "workflow//./bench//"
 type shape struct {
 	steps int
 	wide  bool
-	hook  bool // waits for a payload instead
-	sink  bool // not a workflow: only acknowledges messages
 }
 
-// shapeOf parses the name of a workflow: seq-3, wide-50, hook, sink.
+// shapeOf parses the name of a workflow: seq-3, wide-50.
 func shapeOf(workflow string) (shape, error) {
 	name := strings.TrimPrefix(workflow, workflowPrefix)
 	kind, number, _ := strings.Cut(name, "-")
-	switch n, err := strconv.Atoi(number); {
-	case name == "hook":
-		return shape{hook: true}, nil
-	case name == "sink":
-		return shape{sink: true}, nil
-	case err == nil && n > 0 && (kind == "seq" || kind == "wide"):
-		return shape{steps: n, wide: kind == "wide"}, nil
+	n, err := strconv.Atoi(number)
+	if err != nil || n <= 0 || kind != "seq" && kind != "wide" {
+		return shape{}, fmt.Errorf("unknown workflow %q", workflow)
 	}
-	return shape{}, fmt.Errorf("unknown workflow %q", workflow)
+	return shape{steps: n, wide: kind == "wide"}, nil
 }
 
 // decision is the result of a replay: what the workflow needs next.

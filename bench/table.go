@@ -1,10 +1,10 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -40,9 +40,115 @@ func (t *table) String() string {
 	return s.String() + "\n"
 }
 
+// column is a column of a table of rows: words, or a figure.
+type column struct {
+	title string
+	words func(row) string
+	of    func(row) float64
+	whole bool
+}
+
+func words(title string, of func(row) string) column   { return column{title: title, words: of} }
+func figure(title string, of func(row) float64) column { return column{title: title, of: of} }
+func whole(title string, of func(row) float64) column {
+	return column{title: title, of: of, whole: true}
+}
+
+func (c column) cell(r row) string {
+	switch {
+	case c.words != nil:
+		return c.words(r)
+	case c.whole:
+		return thousands(strconv.FormatFloat(c.of(r), 'f', 0, 64))
+	default:
+		return number(c.of(r))
+	}
+}
+
+// tableOf returns a table of the rows. Columns with words come first.
+func tableOf(rows []row, columns ...column) string {
+	var t table
+	for _, c := range columns {
+		if t.header = append(t.header, c.title); c.words != nil {
+			t.text++
+		}
+	}
+	for _, r := range rows {
+		cells := make([]string, len(columns))
+		for i, c := range columns {
+			cells[i] = c.cell(r)
+		}
+		t.add(cells...)
+	}
+	return t.String()
+}
+
+// The columns that several tables have.
+var (
+	ofCase     = words("", func(r row) string { return r.Case })
+	inFlight   = whole("in flight", clients)
+	p50        = figure("p50", medianOf)
+	p90        = figure("p90", func(r row) float64 { return r.Latency.P90 })
+	p99        = figure("p99", func(r row) float64 { return r.Latency.P99 })
+	p999       = figure("p99.9", func(r row) float64 { return r.Latency.P999 })
+	maximum    = figure("max", func(r row) float64 { return r.Latency.Max })
+	unfinished = figure("unfinished", func(r row) float64 { return float64(r.Unfinished) })
+	statements = figure("statements", func(r row) float64 { return r.per(float64(r.Statements)) })
+)
+
+func variant(title string) column { return words(title, func(r row) string { return r.Variant }) }
+func rate(title string) column    { return figure(title, row.perSecond) }
+
+func perThousand(title string, of func(row) float64) column {
+	return figure(title, func(r row) float64 { return of(r) * 1000 })
+}
+
+// other is a column of latencies of another kind.
+func other(name string, of column) column {
+	return figure(name+" "+of.title, func(r row) float64 {
+		q, ok := r.Other[name]
+		if !ok {
+			return none
+		}
+		return of.of(row{Latency: q})
+	})
+}
+
+// The figures of a row. CPU times are in ms per operation.
+func clients(r row) float64      { return float64(r.Clients) }
+func size(r row) float64         { return float64(r.Size) }
+func wanted(r row) float64       { return r.Rate }
+func medianOf(r row) float64     { return r.Latency.P50 }
+func serverCPU(r row) float64    { return r.per(r.ServerCPU * 1e3) }
+func postgresCPU(r row) float64  { return r.per(r.PostgresCPU * 1e3) }
+func functionCPU(r row) float64  { return r.per(r.FunctionCPU * 1e3) }
+func bothCPU(r row) float64      { return serverCPU(r) + postgresCPU(r) }
+func walBytes(r row) float64     { return r.per(float64(r.WAL)) }
+func walKilobytes(r row) float64 { return walBytes(r) / 1e3 }
+
+// only returns the rows that the condition holds for.
+func only(rows []row, holds func(row) bool) []row {
+	return slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return !holds(r) })
+}
+
+// cases returns the cases of rows in order.
+func cases(rows []row) (all []string) {
+	for _, r := range rows {
+		if !slices.Contains(all, r.Case) {
+			all = append(all, r.Case)
+		}
+	}
+	return all
+}
+
+// none is a figure that was not measured: an empty cell.
+var none = math.NaN()
+
 // number formats a value with about three significant digits.
 func number(v float64) string {
 	switch a := math.Abs(v); {
+	case math.IsNaN(v):
+		return ""
 	case v == 0:
 		return "0"
 	case a >= 100:
@@ -64,98 +170,4 @@ func thousands(digits string) string {
 		digits = digits[:i] + "," + digits[i:]
 	}
 	return sign + digits
-}
-
-// key identifies what a row measures. Rounds of the same measurement have the same key.
-type key struct {
-	of, variant   string
-	clients, size int
-	rate          float64
-}
-
-func (r row) key() key { return key{r.Case, r.Variant, r.Clients, r.Size, r.Rate} }
-
-// merge merges the rounds of each measurement, in order of first occurrence: it sums counts and times, and takes the
-// mean of latencies, weighted by operations.
-func merge(rows []row) []row {
-	var merged []row
-	at := map[key]int{}
-	for _, r := range rows {
-		i, ok := at[r.key()]
-		if !ok {
-			at[r.key()] = len(merged)
-			merged = append(merged, r)
-			continue
-		}
-		merged[i] = sum(merged[i], r)
-	}
-	return merged
-}
-
-func sum(a, b row) row {
-	s := a
-	s.Ops, s.Seconds = a.Ops+b.Ops, a.Seconds+b.Seconds
-	s.Errors, s.Unfinished = a.Errors+b.Errors, a.Unfinished+b.Unfinished
-	s.Error = cmp.Or(a.Error, b.Error)
-	s.ServerCPU, s.PostgresCPU = a.ServerCPU+b.ServerCPU, a.PostgresCPU+b.PostgresCPU
-	s.FunctionCPU, s.LoadCPU = a.FunctionCPU+b.FunctionCPU, a.LoadCPU+b.LoadCPU
-	s.WAL, s.Statements = a.WAL+b.WAL, a.Statements+b.Statements
-	s.Latency = mean(a.Latency, float64(a.Ops), b.Latency, float64(b.Ops))
-	s.Other, s.Counts = map[string]quantiles{}, map[string]float64{}
-	for name := range a.Other {
-		s.Other[name] = mean(a.Other[name], float64(a.Other[name].N), b.Other[name], float64(b.Other[name].N))
-	}
-	for name := range a.Counts {
-		s.Counts[name] = a.Counts[name] + b.Counts[name]
-	}
-	return s
-}
-
-func mean(a quantiles, n float64, b quantiles, m float64) quantiles {
-	of := func(x, y float64) float64 { return ratio(x*n+y*m, n+m) }
-	return quantiles{
-		N: a.N + b.N, Mean: of(a.Mean, b.Mean), P50: of(a.P50, b.P50), P90: of(a.P90, b.P90), P99: of(a.P99, b.P99),
-		P999: of(a.P999, b.P999), Max: max(a.Max, b.Max),
-	}
-}
-
-// find returns the merged row with the key, if there is one.
-func find(rows []row, k key) (row, bool) {
-	i := slices.IndexFunc(rows, func(r row) bool { return r.key() == k })
-	if i < 0 {
-		return row{}, false
-	}
-	return rows[i], true
-}
-
-// pairwise returns the mean over the rounds of the ratio between the rows of two keys.
-func pairwise(rows []row, a, b key, of func(row) float64) float64 {
-	var ratios []float64
-	for _, x := range rows {
-		for _, y := range rows {
-			if x.key() == a && y.key() == b && x.Round == y.Round && of(y) != 0 {
-				ratios = append(ratios, of(x)/of(y))
-			}
-		}
-	}
-	total := 0.0
-	for _, r := range ratios {
-		total += r
-	}
-	return ratio(total, float64(len(ratios)))
-}
-
-// fastest returns the row of the fastest shape of the floor.
-func fastest(merged []row, k key) (row, bool) {
-	var floors []row
-	for _, shape := range []string{statementByStatement, pipeline, oneStatement} {
-		k.variant = shape
-		if r, ok := find(merged, k); ok {
-			floors = append(floors, r)
-		}
-	}
-	if len(floors) == 0 {
-		return row{}, false
-	}
-	return slices.MaxFunc(floors, func(a, b row) int { return cmp.Compare(a.perSecond(), b.perSecond()) }), true
 }

@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"io"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
-// report is a line of JSON that the function prints for each completed run, and for each message to the sink. Times are
+// report is a line of JSON that the function prints for each completed run, and for each payload of a long log. Times are
 // in nanoseconds of the machine's clock, which the bench shares.
 type report struct {
 	Run        string  `json:"run,omitempty"`
@@ -19,10 +18,9 @@ type report struct {
 	Steps      int64   `json:"steps,omitempty"` // total duration of steps
 	Gaps       []int64 `json:"gaps,omitempty"`  // from the end of each step to the start of the next
 	Deliveries int     `json:"deliveries,omitempty"`
-	Received   int64   `json:"received,omitempty"` // call with a hook's payload
 
-	Sent int64 `json:"sent,omitempty"` // sending of the message
-	At   int64 `json:"at,omitempty"`   // delivery of the message
+	Sent int64 `json:"sent,omitempty"` // when a payload was sent
+	At   int64 `json:"at,omitempty"`   // when its call had been dealt with
 }
 
 // tracker collects reports in the function.
@@ -73,15 +71,6 @@ func (t *tracker) step(run string, began, ended time.Time) {
 	r.Steps += ended.Sub(began).Nanoseconds()
 }
 
-// received records the arrival of the hook's payload.
-func (t *tracker) received(run string, at time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if r := t.of(run); r.Received == 0 {
-		r.Received = at.UnixNano()
-	}
-}
-
 // done reports a completed run.
 func (t *tracker) done(run string, at time.Time) error {
 	t.mu.Lock()
@@ -92,8 +81,8 @@ func (t *tracker) done(run string, at time.Time) error {
 	return t.out.Encode(r.report)
 }
 
-// sunk reports a message to the sink.
-func (t *tracker) sunk(sent int64, at time.Time) error {
+// resumed reports that the call with a payload has been dealt with.
+func (t *tracker) resumed(sent int64, at time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.out.Encode(report{Sent: sent, At: at.UnixNano()})
@@ -125,15 +114,13 @@ func (f *flushing) Write(p []byte) (int, error) {
 
 // reports holds the reports received from the function until they are read.
 type reports struct {
-	mu   sync.Mutex
-	runs map[string]chan report
-	sink chan report
-	// ended counts the completed runs.
-	ended atomic.Int64
+	mu      sync.Mutex
+	runs    map[string]chan report
+	resumed chan report
 }
 
 func newReports() *reports {
-	return &reports{runs: map[string]chan report{}, sink: make(chan report, 1<<16)}
+	return &reports{runs: map[string]chan report{}, resumed: make(chan report, 1<<16)}
 }
 
 // listen processes a line of the function's output.
@@ -144,10 +131,9 @@ func (r *reports) listen(line string) {
 		return
 	}
 	if of.Run == "" {
-		r.sink <- of
+		r.resumed <- of
 		return
 	}
-	r.ended.Add(1)
 	r.of(of.Run) <- of
 }
 

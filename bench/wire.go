@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -48,8 +49,6 @@ type eventMeta struct {
 	DeploymentID      string         `cbor:"deploymentId,omitempty"`
 	WorkflowName      string         `cbor:"workflowName,omitempty"`
 	StepName          string         `cbor:"stepName,omitempty"`
-	HookToken         string         `cbor:"hookToken,omitempty"`
-	HookIsWebhook     *bool          `cbor:"hookIsWebhook,omitempty"`
 	ExecutionContext  map[string]any `cbor:"executionContext,omitempty"`
 
 	body []byte
@@ -260,7 +259,7 @@ type message struct {
 	QueueName string  `cbor:"queueName"`
 }
 
-// payload is the payload of a message: for a run, for a step, or for the sink.
+// payload is the payload of a message: for a run or for a step.
 type payload struct {
 	RunID        string         `cbor:"runId,omitempty"`
 	TraceCarrier map[string]any `cbor:"traceCarrier"`
@@ -271,8 +270,6 @@ type payload struct {
 	WorkflowRunID     string  `cbor:"workflowRunId,omitempty"`
 	WorkflowStartedAt float64 `cbor:"workflowStartedAt,omitempty"`
 	StepID            string  `cbor:"stepId,omitempty"`
-
-	SentAt int64 `cbor:"sentAt,omitempty"` // nanoseconds; an addition of the bench
 }
 
 // runCreation is the part of a run's first message from which its receiver can create the run.
@@ -351,15 +348,7 @@ func (c *client) start(ctx context.Context, workflow, run string) error {
 // refused reports whether the error is an answer with one of the statuses.
 func refused(err error, statuses ...int) bool {
 	var e *statusError
-	if !errors.As(err, &e) {
-		return false
-	}
-	for _, s := range statuses {
-		if e.status == s {
-			return true
-		}
-	}
-	return false
+	return errors.As(err, &e) && slices.Contains(statuses, e.status)
 }
 
 // stepID returns the deterministic, globally unique ID of a run's nth step.
