@@ -72,9 +72,7 @@ type runStep struct {
 	// Limits are those of which each attempt needs a slot, and Priority is by how much it goes before others.
 	Limits   []entities.LimitUse `json:"limits"`
 	Priority string              `json:"priority"`
-	// Memo keeps the output for equal steps; nil for none.
-	Memo *memo `json:"memo"`
-	At   place `json:"at"`
+	At       place               `json:"at"`
 }
 
 // check checks that the fields fit together.
@@ -124,9 +122,6 @@ func (c *runStep) requests(planner Planner) ([]eventlog.Request, error) {
 		}
 	}
 	if err := c.limit(&spec); err != nil {
-		return nil, err
-	}
-	if spec.Memo, err = c.memo(spec); err != nil {
 		return nil, err
 	}
 	r := eventlog.Request{

@@ -213,8 +213,6 @@ func TestDefaultTokensAreRandom(t *testing.T) {
 // longKey is one character too long for a key of a store, and largeText too large for a value.
 var longKey, largeText = strings.Repeat("k", kv.MaxKey+1), strings.Repeat("v", kv.MaxValue+1)
 
-const failedOnce = `"firstAttempt":{"error":{"message":"m"}}`
-
 func TestPlanRejectsInvalidCommands(t *testing.T) {
 	t.Parallel()
 	tests := map[string]string{
@@ -239,9 +237,6 @@ func TestPlanRejectsInvalidCommands(t *testing.T) {
 		`{"type":"recordStep","id":"a","output":1,"retryAfter":"1s"}`:        "retryAfter is for a step with an error",
 		`{"type":"runStep","id":"a","firstAttempt":{}}`:                      "firstAttempt: want",
 		`{"type":"runStep","id":"a","firstAttempt":{"error":{"code":"c"}}}`:  "firstAttempt: want",
-		`{"type":"runStep","id":"a","memo":{}}`:                              `memo: want {"for"`,
-		`{"type":"runStep","id":"a","memo":{"for":"1us"}}`:                   `memo: want {"for"`,
-		`{"type":"runStep","id":"a","memo":{"for":"1h"},` + failedOnce + `}`: "a step with memo has no firstAttempt",
 		`{"type":"recordStep","id":"a","startedAt":"today"}`:                 "startedAt",
 		`{"type":"wait","id":"a","for":"1s","at":"` + long + `"}`:            "the limit is 256",
 		`{"type":"complete"},{"type":"setStore","id":"a","values":{"k":1}}`:  "command 1: setStore: nothing may follow",

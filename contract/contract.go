@@ -86,7 +86,7 @@ var features = []string{
 	"cancelStep", "cancelWait", "cancel",
 	"await", "keep", "held",
 	"store", "inbox", "skipped",
-	"http", "async", "emit", "startRun", "notReady", "memo", "answer",
+	"http", "async", "emit", "startRun", "notReady", "answer",
 }
 
 // Offer returns what this version of the server offers.

@@ -59,9 +59,7 @@ func (e *Engine) EndStep(
 		return entities.Invalid("step %s is not async: its function answers with its result", id)
 	}
 	r := s.request(entities.EventStepCompleted)
-	r.Keep = s.spec.Memo
 	if r.Payload = result.Output; result.Error != nil {
-		r.Keep = nil
 		r.Type, r.Payload, r.Data.ErrorCode = entities.EventStepFailed, result.Error.Text(), result.Error.Code
 	}
 	if err := e.CheckPayload(ctx, project, s.run.DeploymentID, r.Payload); err != nil {

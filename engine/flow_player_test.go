@@ -355,9 +355,6 @@ func (p *player) compared(t *testing.T) (list []string) {
 		case v.Data.Step != nil && v.Data.Step.HTTP != nil: // it is the run's, and nothing is called there
 			v.Data.Step.DeploymentID = ""
 		}
-		if v.Data.Memo != nil { // attempts are events of the log too
-			v.Data.Memo = &entities.MemoRef{RunID: v.Data.Memo.RunID}
-		}
 		v.Data.RetryAfter = nil
 		v.RunID, v.Seq, v.ID = "", 0, ""
 		text, err := json.Marshal(v)

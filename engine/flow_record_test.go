@@ -122,18 +122,6 @@ steps:
   few: {plan: p, repairs: 0, allow: {calls: [e, u], maxSteps: 2}, catch: [{codes: [flow.plan]}]}
   last: {needs: [work, few], call: f}
 `,
-	"memo": `
-flow: memo
-deployment: dpl_test
-steps:
-  a: {call: f, memo: 1h, catch: [{}]}
-  b: {needs: a, call: f, memo: 1h, catch: [{}]}
-  c: {call: f, input: 1, memo: {for: 1h, key: "${input.id}", share: true}, catch: [{}]}
-  d: {call: f, input: 2, memo: {for: 1h, key: "${input.id}", share: true}, catch: [{}]}
-  ask: {needs: b, http: {url: "https://example.com/m"}, memo: {for: 90m, key: [1, "${input.id}"]}, catch: [{}]}
-  m: {needs: a, map: "[1,1,2]", concurrency: 1, do: {call: f, input: "${item}", memo: 2h}, tolerate: 3}
-  odd: {needs: a, call: f, memo: {for: 1h, key: "${steps.a.output.no}"}, catch: [{codes: [flow.expression]}]}
-`,
 	"web": `
 flow: web
 format: 1

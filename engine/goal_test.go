@@ -249,12 +249,6 @@ func TestScenarios(t *testing.T) {
 			output: `{"y":{"list":"ok"}}`,
 		},
 		{
-			name: "equal items are executed once", want: "y", have: `{"list": [1, 1]}`, called: "a[0]",
-			steps: `
-  a: {call: echo, memo: {for: 1h, share: true}, concurrency: 1, takes: {list: {each: true}}, gives: {y: {from: result}}}`,
-			output: `{"y":[{"list":1},{"list":1}]}`,
-		},
-		{
 			name: "an attempt that fails is repeated", want: "y", have: `{"n": 1}`, called: "a",
 			steps:  `  a: {call: flaky, retry: {backoff: 1ms}, takes: {n: {}}, gives: {y: {from: result.n}}}`,
 			output: `{"y":1}`,

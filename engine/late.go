@@ -61,7 +61,6 @@ func (e *Engine) recordLateAnswer(ctx context.Context, d queue.Delivery, s stepW
 func (e *Engine) recordLate(
 	ctx context.Context, project entities.Project, r eventlog.Request, runID entities.RunID, refusal error,
 ) error {
-	r.Keep = nil // nothing begins because of it, and no other step ends
 	for {
 		found, err := e.log.Step(ctx, project, runID, entities.StepID(r.CorrelationID))
 		if err != nil {

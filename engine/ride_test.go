@@ -113,7 +113,7 @@ func randomLine(r *rand.Rand, name string) string {
 		"call: work", "call: work, undo: {call: undo}", `call: work, input: {a: "<${input.n}>", b: "${run.id.size() > 0}"}`,
 		"call: fails, catch: [{codes: [x]}]", "call: fails", "set: {n: '${input.n + 1}'}", "wait: 1ms",
 		"map: 'input.list', concurrency: 1, do: {call: work}", "call: work, when: input.n > 3",
-		"loop: {do: {call: work}, until: iteration.index == 2, max: 3}", "call: work, memo: 1h",
+		"loop: {do: {call: work}, until: iteration.index == 2, max: 3}",
 	}
 	document := "flow: " + name + "\ndeployment: dpl_test\ndefaults: {retry: {maxAttempts: 1}}\nsteps:\n"
 	for i := range 2 + r.IntN(5) {

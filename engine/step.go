@@ -18,7 +18,6 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/strictjson"
 	"github.com/stepwell-dev/stepwell/eventlog"
-	"github.com/stepwell-dev/stepwell/eventlog/memo"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -139,24 +138,8 @@ func (e *Engine) startStep(ctx context.Context, d queue.Delivery) (s stepWork, o
 	if s.spec.Late(e.log.Now()) {
 		return s, false, e.record(ctx, d, s, s.timeout())
 	}
-	if known, err := e.known(ctx, d, s); known != nil || err != nil {
-		if err == nil {
-			err = e.record(ctx, d, s, decision{
-				event: entities.EventStepCompleted, payload: known.Output, memo: &known.MemoRef,
-			})
-		}
-		return s, false, err
-	}
 	err = e.startAttempt(ctx, d, &s)
 	return s, err == nil, err
-}
-
-// known returns the output of a step that has waited for an equal one, if that is known now; else nil.
-func (e *Engine) known(ctx context.Context, d queue.Delivery, s stepWork) (*memo.Known, error) {
-	if s.spec.Memo == nil || !s.spec.Memo.Share {
-		return nil, nil
-	}
-	return memo.Find(ctx, pg.NewPool(e.pool), d.Project, s.spec.Memo.Hash)
 }
 
 // resumeStep records that the next attempt at a step begins that the function of its run executes itself, and has the
@@ -252,8 +235,6 @@ type decision struct {
 	code    string
 	// store is the payload of the event that writes to the run's store with the result; nil for none.
 	store []byte
-	// memo is where the output comes from, if the step was not executed.
-	memo *entities.MemoRef
 	// after is the pause before the next attempt, if the event is step_retrying.
 	after time.Duration
 	// answered is set if it is a result that the step's function, or the service, has answered with.
@@ -440,10 +421,7 @@ func (e *Engine) append(ctx context.Context, d queue.Delivery, v decision, event
 // results returns the requests for the events of a decision.
 func (s stepWork) results(v decision, now time.Time) []eventlog.Request {
 	r := s.request(v.event)
-	r.Payload, r.Data.ErrorCode, r.Data.Memo = v.payload, v.code, v.memo
-	if v.event == entities.EventStepCompleted && v.memo == nil && v.store == nil {
-		r.Keep = s.spec.Memo
-	}
+	r.Payload, r.Data.ErrorCode = v.payload, v.code
 	if entities.ValidateName("code", v.code) != nil {
 		r.Data.ErrorCode = "" // the log would refuse it, and the step would be retried forever; the payload still has it
 	}

@@ -361,7 +361,7 @@ func TestRemediesEndReasons(t *testing.T) {
 		// Those that last as long as a server has no slot, those of the Workflow SDK, those of two runs, and that of probes
 		// are scenes of their own.
 		why.Queued: true, why.StepQueued: true, why.Client: true, why.TaskFails: true, why.Unscheduled: true,
-		why.LimitDeadlock: true, why.DeploymentFull: true, why.Unhealthy: true, why.EqualStep: true,
+		why.LimitDeadlock: true, why.DeploymentFull: true, why.Unhealthy: true,
 	}
 	for name, tt := range whyScenes() {
 		seen[tt.kind] = true

@@ -184,9 +184,6 @@ type EventData struct {
 	ErrorCode string `json:"errorCode,omitempty"`
 	// Skipped is set on the step_completed of a step that its run's function has skipped: why.
 	Skipped string `json:"skipped,omitempty"`
-	// Memo is set on the step_completed of a step that was not executed: where its output comes from. The payload is a
-	// copy.
-	Memo *MemoRef `json:"memo,omitempty"`
 	// Changes are set on attr_set.
 	Changes []AttributeChange `json:"changes,omitempty"`
 	// The fields from here to Open are for replaying a function's code, and set on events that its commands made.

@@ -56,24 +56,6 @@ type StepSpec struct {
 	// step goes before those that came with it.
 	Limits     []LimitUse `json:"limits,omitempty"`
 	PriorityMS int64      `json:"priorityMs,omitempty"`
-	// Memo says for which other steps the output is kept; nil for none.
-	Memo *MemoSpec `json:"memo,omitempty"`
-}
-
-// MemoSpec says for which other steps the output of a step is kept, and for how long.
-type MemoSpec struct {
-	// Hash is the digest of what makes steps equal.
-	Hash string `json:"hash"`
-	// ForMS is how many milliseconds the output is kept.
-	ForMS int64 `json:"forMs"`
-	// Share lets the step wait as long as an equal one is under way.
-	Share bool `json:"share,omitempty"`
-}
-
-// MemoRef is the event with the output that a step has instead of an execution: a step_completed of an equal step.
-type MemoRef struct {
-	RunID RunID `json:"runId"`
-	Seq   int64 `json:"seq"`
 }
 
 // HTTPSpec says what the status of the answer to an HTTP step means. A status is three digits, or one and "xx".

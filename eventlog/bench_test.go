@@ -16,8 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
-// BenchmarkSteps has clients append steps, each to its own run or all to one. The program in bench runs it and reads
-// its metrics, so the names of the metrics and of the sub-benchmarks must not change.
+// BenchmarkSteps has clients append steps, each to its own run or all to one.
 func BenchmarkSteps(b *testing.B) {
 	for _, to := range []struct {
 		name string

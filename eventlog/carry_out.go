@@ -137,12 +137,7 @@ func (c call) conclude(f facts) (decision, error) {
 // needsLock reports whether the call can only be decided under the run's lock, although all facts about it are cached.
 func (c call) needsLock(f facts) bool {
 	_, locked := c.With.(UnderLock)
-	return locked || len(c.Streams) > 0 || c.rootOf(f) != "" || c.exceeds(f.Snapshot) || f.needLock(c.requests)
-}
-
-// needLock is [call.needsLock] as to what the requests are.
-func (f facts) needLock(requests []Request) bool {
-	return f.mustGateSteps(requests) || f.usesMemos(requests)
+	return locked || len(c.Streams) > 0 || c.rootOf(f) != "" || c.exceeds(f.Snapshot) || f.mustGateSteps(c.requests)
 }
 
 // writeOptimistic writes a decision with one statement of the group, which applies only if the facts from the cache are

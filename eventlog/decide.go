@@ -79,8 +79,6 @@ func (f facts) permittedEvents(r Request, at time.Time) ([]entities.Event, error
 	switch {
 	case r.First != nil:
 		return withFirstAttempt(e, *r.First), nil
-	case r.known != nil:
-		return withKnownOutput(e, *r.known), nil
 	case r.refused != nil:
 		return withRefusedStart(e, r.refused)
 	case r.Output != nil:

@@ -73,7 +73,7 @@ func (l *Log) follow(ctx context.Context, c call, f facts, d decision) (call, fa
 	}
 	all := c.with(c.consulted.Requests, d.before.Run == nil)
 	facts, ok := l.followingFacts(all, len(c.requests), d.before.Run == nil)
-	if !ok || all.validate() != nil || facts.needLock(all.requests) {
+	if !ok || all.validate() != nil || facts.mustGateSteps(all.requests) {
 		return c, f, d
 	}
 	both := all.decide(facts)
@@ -97,8 +97,8 @@ func (c call) with(following []Request, creates bool) call {
 }
 
 // followingFacts returns the facts about the requests of a call that includes what follows from its first ones. It
-// reports false if one is not cached. Of a run that does not exist, all is known but who has a token, and what memos
-// and limits its steps find.
+// reports false if one is not cached. Of a run that does not exist, all is known but who has a token, and what limits
+// its steps find.
 func (l *Log) followingFacts(all call, first int, creates bool) (facts, bool) {
 	if !creates {
 		return l.cache.facts(all.project, all.requests, all.now)
@@ -108,7 +108,7 @@ func (l *Log) followingFacts(all call, first int, creates bool) (facts, bool) {
 	return f, ok && countSteps(following) <= maxOptimistic && !slices.ContainsFunc(following, func(r Request) bool {
 		switch r.Type {
 		case entities.EventStepCreated:
-			return r.Data.Step != nil && (r.Data.Step.Memo != nil || len(r.Data.Step.Limits) > 0)
+			return r.Data.Step != nil && len(r.Data.Step.Limits) > 0
 		case entities.EventRunStarted, entities.EventStepCompleted, entities.EventStepFailed, entities.EventWaitCreated,
 			entities.EventRunCompleted, entities.EventRunFailed:
 			return r.AsAsked

@@ -140,7 +140,7 @@ func (f facts) withLimits(r Request) *entities.StepSpec {
 		spec.Limits = limit.Join(spec.Limits, p.Limits)
 		spec.PriorityMS = cmp.Or(spec.PriorityMS, p.PriorityMS)
 	}
-	return withShare(spec)
+	return &spec
 }
 
 // newStep returns what the request says about the step that it creates, with all of its limits; nil if it creates none.
@@ -193,7 +193,6 @@ func (c *call) openStepGate(ctx context.Context, tx pgx.Tx, f *facts) (*stepGate
 	var b pgx.Batch
 	g := &stepGate{Settings: limit.LoadSettings(&b, c.project, all)}
 	limit.LoadAncestors(&b, c.project, c.runID, &g.ancestors)
-	limit.PutMemo(&b, c.project, all)
 	if err := pg.SendQueued(ctx, tx, &b); err != nil {
 		return nil, err
 	}
@@ -212,7 +211,7 @@ func (g *stepGate) check(named, all []entities.LimitUse) error {
 	if err := g.Check(named); err != nil {
 		return err
 	}
-	if err := limit.ValidateUses(limit.WithoutMemo(all), 0); err != nil {
+	if err := limit.ValidateUses(all, 0); err != nil {
 		return err
 	}
 	return g.CheckCosts(all)

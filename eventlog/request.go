@@ -8,7 +8,6 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/entities/message"
-	"github.com/stepwell-dev/stepwell/eventlog/memo"
 )
 
 // Request asks for one event to be appended to a run.
@@ -65,12 +64,8 @@ type Request struct {
 	// KnownSeq is for a late result of a step: the length of the log in which its writer has seen that the step has no
 	// result yet but its cancellation. The result conflicts if the log has grown since.
 	KnownSeq int64
-	// Keep is for a step_completed: it keeps the output for equal steps; nil for none.
-	Keep *entities.MemoSpec
 	// refused is set by the log on a step_created, in place of its Child, if that may not start: the step fails at once.
 	refused refusal
-	// known is set by the log on a step_created if the output of the step is known, so that it completes at once.
-	known *memo.Known
 	// Messages are sent in the same transaction: if the event is appended, and only then.
 	Messages []message.Message
 	// Mark makes the request a repetition of one whose outcome got lost, if the log has an event of its type and
@@ -86,15 +81,11 @@ type FirstAttempt struct {
 }
 
 // nextWork returns the messages to enqueue after an event of the request. The server waits for its attempt at a step
-// that the function has tried first, and makes none at a step whose output is known. A parent that has ended gets no
-// report.
+// that the function has tried first. A parent that has ended gets no report.
 func (r Request) nextWork(run *entities.Run, e entities.Event) []message.Message {
 	messages := nextWork(run, e)
 	if r.ParentEnded {
 		return slices.DeleteFunc(messages, func(m message.Message) bool { return m.Work == message.WorkReport })
-	}
-	if e.Type == entities.EventStepCreated && r.known != nil {
-		return nil
 	}
 	if e.Type != entities.EventStepCreated || r.First == nil {
 		return messages

@@ -52,7 +52,6 @@ func (c call) addDecision(s *pg.Conditional, f facts, d decision, xid string, li
 	if d.endsRun() {
 		trigger.RequireNoneOnEnd(s, c.project, d.after.Run.WorkflowName)
 	}
-	c.keepOutputs(s, d)
 }
 
 // addTo adds the decision's writes to a conditional statement: the run's row, the events, and the difference between

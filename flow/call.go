@@ -122,15 +122,9 @@ type (
 		AttemptTimeout string          `json:"attemptTimeout,omitempty"`
 		Retry          json.RawMessage `json:"retry,omitempty"`
 		Async          bool            `json:"async,omitempty"`
-		Memo           *memo           `json:"memo,omitempty"`
 
 		Limits   []entities.LimitUse `json:"limits,omitempty"`
 		Priority string              `json:"priority,omitempty"`
-	}
-	memo struct {
-		Key   json.RawMessage `json:"key,omitempty"`
-		For   string          `json:"for"`
-		Share bool            `json:"share,omitempty"`
 	}
 	recordStep struct {
 		Type    string            `json:"type"`
@@ -191,32 +185,12 @@ type (
 
 // call returns the command that calls a function.
 func call(id string, a *action, input json.RawMessage, where *stepScope) (any, error) {
-	known, err := a.memo.command(where)
-	if err != nil {
-		return nil, err
-	}
 	uses, err := a.limitsOf(where)
 	return runStep{
 		Type: "runStep", ID: id, Name: a.name, Input: input, Deployment: a.deployment, Retry: a.retry,
-		Timeout: duration(a.timeout), AttemptTimeout: duration(a.attemptTimeout), Async: a.async, Memo: known,
+		Timeout: duration(a.timeout), AttemptTimeout: duration(a.attemptTimeout), Async: a.async,
 		Limits: uses, Priority: duration(a.priority),
 	}, err
-}
-
-// command returns what a command says about equal steps; nil for nothing.
-func (m *memoAction) command(where *stepScope) (*memo, error) {
-	if m == nil {
-		return nil, nil
-	}
-	command := &memo{For: duration(m.keep), Share: m.share}
-	if m.key == nil {
-		return command, nil
-	}
-	var err error
-	if command.Key, err = m.key.json(where); err != nil {
-		return nil, fmt.Errorf("memo: key: %w", err)
-	}
-	return command, nil
 }
 
 // duration returns a duration as commands have it; empty for none.

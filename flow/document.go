@@ -150,9 +150,7 @@ type action struct {
 	limits   []limitUse
 	priority time.Duration
 	// delay is how long after the step the run starts that it starts.
-	delay time.Duration
-	// memo keeps the output for equal steps; nil for none.
-	memo     *memoAction
+	delay    time.Duration
 	http     *httpAction
 	hook     *hookAction
 	approval *approvalAction
@@ -167,14 +165,6 @@ type action struct {
 	message *template
 	// many is what steps with a body have: map, loop and plan.
 	many *many
-}
-
-// memoAction says for which equal steps an output is kept.
-type memoAction struct {
-	keep time.Duration
-	// key is what makes steps equal; nil for the input.
-	key   *template
-	share bool
 }
 
 // catch says what follows from a failure.

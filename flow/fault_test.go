@@ -131,20 +131,10 @@ var faulty = []struct {
 	}},
 	{head + "  a: {http: {url: x, headers: {X: {prefix: b}}}}", []string{"4:19 type not a URL", "4:35 missing {secret: NAME}"}},
 	{head + "  a: {call: x, async: yes}", []string{"4:23 type want true or false"}},
-	{head + "  a: {call: x, memo: 0s}", []string{"4:22 type a duration"}},
-	{head + "  a: {call: x, memo: {share: 1, kee: 2}}", []string{
-		`4:22 missing want "for"`, "4:30 type want true or false", `4:38 unknown do you mean "key"?`,
-	}},
-	{head + "  a: {call: x, memo: 1h, undo: {http: {url: 'http://a.test'}, memo: 1h}}", []string{
-		"4:32 conflict a step with memo cannot be undone", "4:69 conflict what undoes a step is always executed",
-	}},
-	{head + "  a: {call: x, undo: {call: y, memo: 1h}}", []string{"4:38 conflict what undoes a step is always executed"}},
-	{head + "  a: {set: 1, memo: 1h}", []string{`4:21 unknown no field "memo"`}},
 	{head + "  a: {call: x, async: true}", []string{`4:23 missing needs a "timeout"`}},
 	{head + "  a: {loop: {do: {call: x, async: true}, until: 'true'}}", []string{`4:35 missing needs a "timeout"`}},
 	{head + "  a: {map: '[1]', do: {steps: {b: {call: x, async: true}}}}", []string{`4:52 missing needs a "timeout"`}},
 	{head + "  a: {call: x, undo: {call: y, async: true}}", []string{`4:39 missing needs a "timeout"`}},
-	{head + "  a: {call: x, memo: 1h, undo: {call: y}}", []string{`4:32 conflict a step with memo cannot be undone`}},
 	{head + "  a: {hook: {webhook: {verify: rot13}, token: '${x}'}}", []string{"4:23 type verify", "4:47 expression undeclared reference"}},
 	{head + "  a: {approval: {quorum: 0, by: [1], form: {type: 7}, onTimeout: maybe}}", []string{
 		`4:17 missing want a "title"`, "4:26 type from 1 to 100", "4:34 type want a name", "4:44 type not a JSON Schema",

@@ -3,7 +3,6 @@ package flow
 import (
 	"context"
 	"encoding/json"
-	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -161,34 +160,6 @@ steps:
 	}
 	if got.Status != entities.RunFailed {
 		t.Errorf("the run is %s", got.Status)
-	}
-}
-
-// TestMemoOfSteps: calls and requests say which steps are equal, in maps as well.
-func TestMemoOfSteps(t *testing.T) {
-	t.Parallel()
-	p := parse(t, `
-flow: f
-deployment: d
-steps:
-  ask: {http: {url: "https://example.com"}, memo: 1h}
-  each:
-    needs: [ask]
-    map: input.items
-    do: {call: c, input: "${item}", memo: {for: 90m, key: "${[input.id, item]}", share: true}}
-`)
-	_, commands, err := Trial{Input: json.RawMessage(`{"id":"7","items":[1]}`)}.trace(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{
-		`{"type":"runStep","id":"ask","http":{"method":"GET","url":"https://example.com"},"memo":{"for":"1h0m0s"}}`,
-		`{"type":"runStep","id":"each[0]","name":"c","input":1,"deployment":"d",` +
-			`"memo":{"key":["7",1],"for":"1h30m0s","share":true}}`,
-	} {
-		if !slices.Contains(commands, want) {
-			t.Errorf("%s is missing in %q", want, commands)
-		}
 	}
 }
 

@@ -34,7 +34,6 @@ type httpStep struct {
 	Timeout        string          `json:"timeout,omitempty"`
 	AttemptTimeout string          `json:"attemptTimeout,omitempty"`
 	Retry          json.RawMessage `json:"retry,omitempty"`
-	Memo           *memo           `json:"memo,omitempty"`
 
 	Limits   []entities.LimitUse `json:"limits,omitempty"`
 	Priority string              `json:"priority,omitempty"`
@@ -136,9 +135,6 @@ func (t *turn) request(id string, a *action, where *stepScope) (any, error) {
 		if r.Body, err = h.body.json(where); err != nil {
 			return nil, fmt.Errorf("body: %w", err)
 		}
-	}
-	if command.Memo, err = a.memo.command(where); err != nil {
-		return nil, err
 	}
 	if command.Limits, err = a.limitsOf(where); err != nil {
 		return nil, err

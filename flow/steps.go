@@ -49,9 +49,6 @@ func (r *reader) readStep(id string, n *node) step {
 		if k := s.action.kind; !k.isWork() && k != "" {
 			r.faults.add(undo, CodeConflict, "only call, flow and http can be undone, and this is a %s", k)
 		}
-		if s.action.memo != nil {
-			r.faults.add(undo, CodeConflict, "a step with memo cannot be undone: its output may be the work of another run")
-		}
 	}
 	o.end()
 	return s
@@ -91,7 +88,7 @@ func (r *reader) readAction(o *object, u usage) action {
 
 // kindFields are the fields that only steps of some kinds have, beside the one of the kind.
 var kindFields = []string{
-	"deployment", "input", "retry", "timeout", "attemptTimeout", "async", "limits", "priority", "memo", "schema", "code",
+	"deployment", "input", "retry", "timeout", "attemptTimeout", "async", "limits", "priority", "schema", "code",
 	"do", "key", "attributes", "delay", "concurrency", "tolerate", "collect", "allow", "repairs",
 }
 
@@ -140,11 +137,9 @@ func (r *reader) readKind(o *object, a *action, u usage) {
 	case kindCall:
 		r.readCall(o, kindCall, a, u)
 		r.readLimits(o, a, u)
-		r.readMemo(o, a, u)
 	case kindHTTP:
 		r.readAttempts(o, a)
 		r.readLimits(o, a, u)
-		r.readMemo(o, a, u)
 		r.readHTTP(n, a, u)
 	case kindHook:
 		r.readHook(n, a, u)
@@ -206,26 +201,6 @@ func (r *reader) readCall(o *object, kind actionKind, a *action, u usage) {
 		r.faults.add(o.node.get("async"), CodeMissing, `an async call needs a "timeout": until when its result may be sent`)
 	}
 	r.readInput(o, a, u)
-}
-
-// readMemo reads "memo: 24h" or "memo: {for, key, share}".
-func (r *reader) readMemo(o *object, a *action, u usage) {
-	n := o.get("memo")
-	if n == nil {
-		return
-	}
-	m := r.short(n, "for")
-	a.memo = &memoAction{keep: m.duration("for"), share: m.flag("share")}
-	if m.node.get("for") == nil {
-		r.faults.add(n, CodeMissing, `want "for": for how long the output is kept`)
-	}
-	if key := m.get("key"); key != nil {
-		a.memo.key = r.template(key, u)
-	}
-	m.end()
-	if u.place == placeUndo {
-		r.faults.add(n, CodeConflict, "what undoes a step is always executed: it has no memo")
-	}
 }
 
 // readAttempts reads the settings of the attempts of a step.

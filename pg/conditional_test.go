@@ -47,7 +47,7 @@ func TestQueueLockedWritesInOrder(t *testing.T) {
 	if c.NeedsLock() {
 		t.Error("a statement without UnderLock needs the lock")
 	}
-	c.UnderLock(func(b *pgx.Batch) { b.Queue(`UPDATE memos`) })
+	c.UnderLock(func(b *pgx.Batch) { b.Queue(`UPDATE hooks`) })
 	if !c.NeedsLock() {
 		t.Error("a statement with UnderLock does not need the lock")
 	}
@@ -60,7 +60,7 @@ func TestQueueLockedWritesInOrder(t *testing.T) {
 		}
 		return list
 	}
-	rows := []string{`UPDATE steps`, `UPDATE waits`, `UPDATE memos`}
+	rows := []string{`UPDATE steps`, `UPDATE waits`, `UPDATE hooks`}
 	if got := queued(); !slices.Equal(got, rows) {
 		t.Errorf("got %q about no run, want %q", got, rows)
 	}

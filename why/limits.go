@@ -123,9 +123,6 @@ func (x *explainer) addLimit(f LimitFact, r Reason) {
 		for _, p := range f.Holders {
 			r.Holders = append(r.Holders, Holder{p.RunID, entities.StepID(p.Subject), *p.GrantedAt})
 		}
-		if limit.IsMemo(f.Name) {
-			r.Kind, r.Limit, r.Key, r.Held, r.Slots, r.Remedies = EqualStep, "", "", 0, 0, nil
-		}
 	case f.RateAt != nil:
 		// Those before it each move the clock of the key on by an interval.
 		at := f.RateAt.Add(time.Duration(f.Ahead) * l.Interval())

@@ -62,8 +62,6 @@ const (
 	Unscheduled Kind = "unscheduled"
 	// StartDelay: the run was started for a later time.
 	StartDelay Kind = "start_delay"
-	// EqualStep: an equal step is under way, whose output the step waits for.
-	EqualStep Kind = "equal_step"
 	// LimitFull: all slots of a limit are taken.
 	LimitFull Kind = "limit_full"
 	// DeploymentFull: as many calls of the deployment are under way as it may have at once.
@@ -112,7 +110,7 @@ var verdicts = []struct {
 	{Cancelling, VerdictWorking}, {Called, VerdictWorking}, {StepRunning, VerdictWorking}, {StepQueued, VerdictWorking},
 	{Queued, VerdictWorking}, {Client, VerdictWorking}, {Unscheduled, VerdictWorking},
 	{StartDelay, VerdictScheduled},
-	{EqualStep, VerdictWaiting}, {LimitFull, VerdictWaiting}, {DeploymentFull, VerdictWaiting}, {Rate, VerdictWaiting},
+	{LimitFull, VerdictWaiting}, {DeploymentFull, VerdictWaiting}, {Rate, VerdictWaiting},
 	{Child, VerdictWaiting}, {Hook, VerdictWaiting}, {Webhook, VerdictWaiting}, {Signal, VerdictWaiting},
 	{Approval, VerdictWaiting}, {Wait, VerdictWaiting}, {Inbox, VerdictWaiting},
 }

@@ -122,7 +122,7 @@ func (s *Store) Limit(ctx context.Context, project entities.Project, name string
 func (s *Store) List(
 	ctx context.Context, project entities.Project, p pg.Page,
 ) (list []Limit, next string, err error) {
-	from := pg.Keyed{Table: "limits", Key: "name", Columns: columns, Where: `name <> '` + memoName + `'`}
+	from := pg.Keyed{Table: "limits", Key: "name", Columns: columns}
 	return pg.ListKeyed(ctx, s.pool, from, project, p, func(l Limit) string { return l.Name })
 }
 

@@ -14,7 +14,6 @@ import (
 
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog/memo"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/pg"
 )
@@ -64,7 +63,7 @@ type PassResult struct {
 	Unarchived int
 }
 
-// Pass removes expired runs, orphan streams, expired hooks and expired memos. It deletes runs in batches, each in one
+// Pass removes expired runs, orphan streams and expired hooks. It deletes runs in batches, each in one
 // transaction. It skips a run that is locked, grows meanwhile, or cannot be archived; the next pass tries again. Only
 // an archive that is down stops the deletion of all runs. Then it measures what is stored by projects that have a limit
 // of it. The error has the last failure of the archive and those of the database.
@@ -72,7 +71,7 @@ func (r *Retention) Pass(ctx context.Context) (PassResult, error) {
 	p := pass{Retention: r}
 	// Each of them continues if another fails: an archive that is down must not keep orphans and hooks.
 	err := errors.Join(p.removeRuns(ctx), p.removeOrphans(ctx), store.DeleteExpiredHooks(ctx, p.pool),
-		memo.DeleteExpired(ctx, p.pool), p.measureStorage(ctx))
+		p.measureStorage(ctx))
 	if p.archiveErr != nil {
 		err = errors.Join(fmt.Errorf("%d runs could not be archived; the last: %w", p.Unarchived, p.archiveErr), err)
 	}

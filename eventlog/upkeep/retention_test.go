@@ -457,20 +457,3 @@ func TestExpiredHooksAreRemoved(t *testing.T) {
 	f.clock.move(time.Hour)
 	f.wantSound(t, over)
 }
-
-// TestExpiredMemosAreRemoved by the next pass, and those that are still known are not.
-func TestExpiredMemosAreRemoved(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	id := f.run(t, onRun(theRun, entities.EventRunStarted))
-	f.exec(t, `INSERT INTO memos (project, hash, run_id, seq, expires_at)
-		VALUES ('p', 'over', $1, 1, now()), ('p', 'kept', $1, 1, now() + interval '1 h')`, id)
-	wantPass(t, NewRetention(f.pool, RetentionOptions{DeleteRelated: deleteNothing}), PassResult{})
-	var left []string
-	if err := f.pool.QueryRow(t.Context(), `SELECT array_agg(hash) FROM memos`).Scan(&left); err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Equal(left, []string{"kept"}) {
-		t.Errorf("left are %q", left)
-	}
-}

@@ -40,12 +40,10 @@ var kinds = []string{
 	"signal: {name: s%d, lookBack: 1h, within: 1h}", "fail: {message: no}",
 	post, post, "hook: {within: 1h}", "emit: s1",
 	"hook: {webhook: {respond: 10s}, within: 1h}",
-	"call: f, memo: 1h", "call: f, memo: {for: 1h, key: 7, share: true}",
-	"http: {url: 'https://example.com/m', body: 1}, memo: 1h",
 	"emit: {signal: s2, data: '${run.workflow}'}", "call: f, async: true, timeout: 3h", "flow: other", "complete: early",
 	"approval: {title: t, quorum: 2, distinctKeys: true, deadline: 1h, onTimeout: approve}", "start: other",
 	"approval: {title: t, by: [anna, bob, carl], deadline: 1h, onTimeout: reject}",
-	"map: {x: '[1,2]', y: '[3]'}, collect: none, do: {call: f, memo: 1h}",
+	"map: {x: '[1,2]', y: '[3]'}, collect: none, do: {call: f}",
 	"map: '[1,2,3]', concurrency: 2, do: {call: e, undo: {call: u}}, tolerate: 1",
 	"map: '[1,2,3]', key: \"'k' + string(item)\", do: {call: f}",
 	"map: '[1,2,3]', do: {steps: {a: {call: e, undo: {call: u}}, " +
@@ -95,7 +93,7 @@ func Document(d Draw) string {
 // its webhook. It adds to what is needed.
 func step(d Draw, i int, needed map[string]bool) string {
 	kind := strings.ReplaceAll(Pick(d, "kind", kinds...), "%d", strconv.Itoa(i))
-	isCall := kind == "call: f" || strings.HasPrefix(kind, "http") && !strings.Contains(kind, "memo")
+	isCall := kind == "call: f" || strings.HasPrefix(kind, "http")
 	fields := needs(d, i, kind, needed)
 	if isCall && d("undo", 2) == 0 {
 		kind = strings.NewReplacer("call: f", "call: e", "example.com/", "example.com/e/").Replace(kind)

@@ -100,7 +100,7 @@ type give struct {
 
 // actions are the fields of a step that are those of a flow's step.
 var actions = []string{
-	"call", "http", "flow", "set", "deployment", "retry", "timeout", "attemptTimeout", "async", "undo", "input", "memo",
+	"call", "http", "flow", "set", "deployment", "retry", "timeout", "attemptTimeout", "async", "undo", "input",
 }
 
 // Parse compiles a catalog in YAML or JSON. If it has faults, the error is a [flow.Faults] with all of them.

@@ -162,7 +162,7 @@ func (c *comparison) match(at int, decided []decision) (next int, missing *decis
 	}
 	for _, d := range decided {
 		if d.what == "cancel" && (c.isChild(d.id) || c.hasEnded(d.id, at)) {
-			continue // the step ends later, when its run tells that, or ended as it began: by a memo, or the start of a run
+			continue // the step ends later, when its run tells that, or ended as it began: the start of a run
 		}
 		for at < len(c.log) && c.log[at].made == nil {
 			at++ // such as the first attempt, which begins in the same transaction

@@ -111,9 +111,6 @@ func addCreation(v *api.Step, e entities.Event, with read.Payloads) {
 // addResult adds the content of the event that ended the last attempt.
 func addResult(v *api.Step, e entities.Event, with read.Payloads) {
 	completed := e.Type == entities.EventStepCompleted
-	if memo := e.Data.Memo; memo != nil {
-		v.Memo = &api.MemoSource{RunID: string(memo.RunID), Seq: memo.Seq}
-	}
 	switch {
 	case completed && with == read.WithPayloads:
 		v.Output, v.OutputEncoding = payloadJSON(e)

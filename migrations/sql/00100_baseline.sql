@@ -273,21 +273,6 @@ CREATE TABLE run_store (
     PRIMARY KEY (run_id, key)
 );
 
--- The outputs of steps that equal steps have instead of an execution. An output is in the log of its run, and is
--- known for as long as that exists. Times are from the database's clock.
-CREATE TABLE memos (
-    project text COLLATE "C" NOT NULL,
-    -- The digest of what makes steps equal.
-    hash text COLLATE "C" NOT NULL,
-    -- The step_completed with the output.
-    run_id text COLLATE "C" NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
-    seq bigint NOT NULL,
-    expires_at timestamptz NOT NULL,
-    PRIMARY KEY (project, hash)
-) WITH (fillfactor = 90);
-CREATE INDEX memos_expires_idx ON memos (expires_at);
-CREATE INDEX memos_run_idx ON memos (run_id);
-
 -- ===== Streams
 
 -- Streams are keyed by name: a reader may open one before it is written and without knowing its run.

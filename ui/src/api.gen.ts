@@ -115,7 +115,7 @@ export type Held = {
 export type Verdict = "scheduled" | "working" | "retrying" | "waiting" | "blocked" | "stranded" | "ended";
 
 // The kind of a reason, in the order of reasons; [why.md](why.md) explains each. New kinds may be added.
-export type ReasonKind = "stranded" | "project_paused" | "parked" | "deployment_missing" | "diverged" | "held" | "answer_refused" | "limit_deadlock" | "limit_paused" | "unhealthy" | "unreachable" | "connection_closed" | "function_fails" | "task_fails" | "step_backoff" | "cancelling" | "called" | "step_running" | "step_queued" | "queued" | "client" | "unscheduled" | "start_delay" | "equal_step" | "limit_full" | "deployment_full" | "rate" | "child" | "hook" | "webhook" | "signal" | "approval" | "wait" | "inbox";
+export type ReasonKind = "stranded" | "project_paused" | "parked" | "deployment_missing" | "diverged" | "held" | "answer_refused" | "limit_deadlock" | "limit_paused" | "unhealthy" | "unreachable" | "connection_closed" | "function_fails" | "task_fails" | "step_backoff" | "cancelling" | "called" | "step_running" | "step_queued" | "queued" | "client" | "unscheduled" | "start_delay" | "limit_full" | "deployment_full" | "rate" | "child" | "hook" | "webhook" | "signal" | "approval" | "wait" | "inbox";
 
 export type Explanation = {
   runId: string;
@@ -288,15 +288,7 @@ export type Step = {
   inputEncoding?: Encoding;
   output?: unknown;
   outputEncoding?: Encoding;
-  memo?: MemoSource;
   error?: Failure;
-};
-
-// Where the output comes from, if the step was not executed because an equal one was: its run, and the event with its
-// result.
-export type MemoSource = {
-  runId: string;
-  seq: number;
 };
 
 export type Hook = {

@@ -41,13 +41,6 @@ var sentences = map[string]func(r reason) string{
 	"limit_paused": func(r reason) string {
 		return fmt.Sprintf("%s waits for limit %s, which is paused.", upper(r.waiter()), r.Limit)
 	},
-	"equal_step": func(r reason) string {
-		text := upper(r.waiter()) + " waits for the output of an equal step, which is under way"
-		if len(r.Holders) > 0 {
-			text += " in " + r.Holders[0].RunID
-		}
-		return text + "."
-	},
 	"limit_full": func(r reason) string {
 		const text = "%s waits for a slot of %s: %d of %d are taken%s%s."
 		return fmt.Sprintf(text, upper(r.waiter()), r.limitAndKey(), r.Held, r.Slots, r.holders(), r.ahead())

@@ -77,7 +77,6 @@ const (
 	ReasonKindDeploymentFull    ReasonKind = "deployment_full"
 	ReasonKindDeploymentMissing ReasonKind = "deployment_missing"
 	ReasonKindDiverged          ReasonKind = "diverged"
-	ReasonKindEqualStep         ReasonKind = "equal_step"
 	ReasonKindFunctionFails     ReasonKind = "function_fails"
 	ReasonKindHeld              ReasonKind = "held"
 	ReasonKindHook              ReasonKind = "hook"
@@ -1153,12 +1152,6 @@ type MadeSigningKey struct {
 	Secret string `json:"secret"`
 }
 
-// MemoSource Where the output comes from, if the step was not executed because an equal one was: its run, and the event with its result.
-type MemoSource struct {
-	RunID string `json:"runId"`
-	Seq   int64  `json:"seq"`
-}
-
 // Message defines model for Message.
 type Message struct {
 	ID           string `json:"id"`
@@ -2166,9 +2159,6 @@ type Step struct {
 	// OutputEncoding The encoding of a payload: `json`; `none` if there is no payload; or `opaque` if the server cannot decode it, and
 	// therefore omits it.
 	OutputEncoding Encoding `json:"outputEncoding,omitempty,omitzero"`
-
-	// Memo Where the output comes from, if the step was not executed because an equal one was: its run, and the event with its result.
-	Memo *MemoSource `json:"memo,omitempty"`
 
 	// Error The error of a failed run or step, as far as the server can decode it.
 	Error *Failure `json:"error,omitempty"`

@@ -13,7 +13,6 @@ const sentences: Record<ReasonKind, (r: Reason) => string> = {
   answer_refused: () => "The server refuses the function's answer.",
   limit_deadlock: (r) => `${upper(waiter(r))} waits for a slot of ${limitAndKey(r)} for ever: ${(r.circle ?? []).join(" and ")} wait for each other's slots. Cancel one of them.`,
   limit_paused: (r) => `${upper(waiter(r))} waits for limit ${r.limit ?? ""}, which is paused.`,
-  equal_step: (r) => `${upper(waiter(r))} waits for the output of an equal step, which is under way${r.holders?.[0] ? ` in ${r.holders[0].runId}` : ""}.`,
   limit_full: (r) => `${upper(waiter(r))} waits for a slot of ${limitAndKey(r)}: ${r.held ?? 0} of ${r.slots ?? 0} are taken${holders(r)}${ahead(r)}.`,
   deployment_full: (r) => `${upper(call(r))} waits: ${r.held ?? 0} of ${r.slots ?? 0} calls that deployment ${r.deployment ?? ""} may have at once are under way${ahead(r)}.`,
   rate: (r) => `${upper(waiter(r))} waits for the rate of ${limitAndKey(r)}${ahead(r)}.`,
@@ -89,7 +88,7 @@ export function sentenceOf(r: Reason): string {
 
 const looks: Partial<Record<ReasonKind, Look>> = {
   stranded: "failed", project_paused: "waiting", parked: "failed", deployment_missing: "failed", diverged: "failed", held: "failed", answer_refused: "failed",
-  limit_deadlock: "failed", limit_paused: "failed", equal_step: "waiting", limit_full: "waiting", deployment_full: "waiting", rate: "waiting",
+  limit_deadlock: "failed", limit_paused: "failed", limit_full: "waiting", deployment_full: "waiting", rate: "waiting",
   unhealthy: "retrying", unreachable: "retrying", connection_closed: "retrying", function_fails: "retrying", task_fails: "retrying", step_backoff: "retrying",
   cancelling: "cancelled", called: "running", step_running: "running",
   start_delay: "waiting", child: "waiting", hook: "waiting", webhook: "waiting", signal: "waiting", approval: "waiting", wait: "waiting", inbox: "waiting",
@@ -101,7 +100,7 @@ export function lookOf(r: Reason): Look {
 }
 
 const quiet = new Set<ReasonKind>([
-  "cancelling", "called", "step_running", "step_queued", "queued", "client", "unscheduled", "start_delay", "equal_step", "limit_full", "deployment_full", "rate", "child", "wait", "inbox",
+  "cancelling", "called", "step_running", "step_queued", "queued", "client", "unscheduled", "start_delay", "limit_full", "deployment_full", "rate", "child", "wait", "inbox",
 ]);
 
 // needsNobody reports whether a run goes on without a person: no reason is a failure or waits for somebody.
