@@ -131,7 +131,7 @@ func TestPagesReadFewMessages(t *testing.T) {
 	if n := read["messages_failed_idx"]; n > 2*scanLimit+2*countLimit {
 		t.Errorf("%d entries read: %v", n, read)
 	}
-	if n := read["messages_project_due_idx"] + read["messages_due_idx"]; n > 4*countLimit {
+	if n := read["messages_begun_due_idx"] + read["messages_due_idx"]; n > 4*countLimit {
 		t.Errorf("%d entries read to count what is delayed: %v", n, read)
 	}
 }
@@ -150,7 +150,7 @@ func TestMessagesOfARunAreReadFromIndexes(t *testing.T) {
 			SELECT 'msg_' || lpad(i::text, 10, '0'), $2, 'w', $3, CASE WHEN i % 10000 < 2 THEN $4 WHEN i % 10000 = 2 THEN 'wrun_new' ELSE 'wrun_' || i END,
 				CASE i % 2 WHEN 0 THEN 'step' ELSE '' END, i, '', '', now(), now() + interval '1 d', 'x', CASE WHEN i > $1 / 2 THEN now() END
 			FROM generate_series(1, $1) i WHERE i % 10000 <> 2 OR i = 2`, 2*scanLimit, project, deployment, run.RunID)
-		r.exec(t, `UPDATE messages SET work = '' WHERE run_id = 'wrun_new'`)
+		r.exec(t, `UPDATE messages SET work = '' WHERE id = 'msg_0000000002'`)
 		r.exec(t, `ANALYZE messages`)
 		for _, tt := range []struct {
 			filter Filter

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -24,11 +25,35 @@ func TestPlansMadeOnAnEmptyQueueUseTheLeaseIndex(t *testing.T) {
 			`DELETE FROM messages WHERE ` + condition,
 			`SELECT EXISTS (SELECT FROM messages WHERE ` + condition + ` AND due_at > clock_timestamp() FOR UPDATE)`,
 		} {
-			if plan := testdb.GenericPlan(t, conn, sql); !strings.Contains(plan, "messages_lease_key") {
-				t.Errorf("a message is not found by its lease alone: %s\n%s", sql, plan)
+			for _, plan := range []string{testdb.GenericPlan(t, conn, sql), testdb.CustomPlan(t, conn, sql)} {
+				if indexesOf(plan) != "messages_lease_key" {
+					t.Errorf("a message is not found by its lease alone: %s\n%s", sql, plan)
+				}
 			}
 		}
 	}
+}
+
+// TestPlansMadeOnAnEmptyQueueFindTheInvocation: nor may the question whether a run is being invoked read all leases.
+func TestPlansMadeOnAnEmptyQueueFindTheInvocation(t *testing.T) {
+	t.Parallel()
+	conn := emptyQueue(t)
+	for _, plan := range []string{
+		testdb.GenericPlan(t, conn, `SELECT `+noInvocation), testdb.CustomPlan(t, conn, `SELECT `+noInvocation),
+	} {
+		if indexesOf(plan) != "messages_work_key" {
+			t.Errorf("the invocation of a run is not found by the run:\n%s", plan)
+		}
+	}
+}
+
+// indexesOf returns the indexes that a plan reads.
+func indexesOf(plan string) string {
+	var indexes []string
+	for _, index := range regexp.MustCompile(`(?:using|Index Scan on) (\w+_(?:idx|key|pkey))`).FindAllStringSubmatch(plan, -1) {
+		indexes = append(indexes, index[1])
+	}
+	return strings.Join(indexes, " ")
 }
 
 // TestGrantedRunsAreLeasedOneByOne: a plan that was made on an empty queue must not read the work of all runs.

@@ -394,8 +394,12 @@ var releaseGated = `
 			SELECT id, project, deployment_id FROM runs WHERE id = g.run OFFSET 0
 		) AS r, LATERAL (
 			SELECT id FROM messages m
-			WHERE m.project = r.project AND m.deployment_id = r.deployment_id AND m.run_id = r.id
-				AND m.work IN ('', 'run') AND m.lease = '' AND ` + notParked + ` AND m.due_at > now()
-				AND (m.ticket > 0 OR m.due_at = ` + gated + `) OFFSET 0
+			WHERE m.project = r.project AND m.deployment_id = r.deployment_id AND m.run_id = r.id AND m.work = ''
+				AND ` + isGated + `
+			UNION ALL
+			SELECT id FROM messages m WHERE m.run_id = r.id AND m.work = 'run' AND m.subject = '' AND ` + isGated + ` OFFSET 0
 		) AS m))
 		AND lease = '' AND parked_at IS NULL`
+
+// isGated is the condition on a message m of [releaseGated].
+const isGated = `m.lease = '' AND ` + notParked + ` AND m.due_at > now() AND (m.ticket > 0 OR m.due_at = ` + gated + `)`

@@ -122,8 +122,9 @@ func (w *deliverer) issue(ctx context.Context, rations []ration) (n int, err err
 	return n, err
 }
 
-// readDemands reads the first due time of each project that has messages. It jumps from project to project in the
-// index, so that its cost does not depend on the number of messages.
+// readDemands reads the first due time of each project that has messages. It jumps in the index from those of a project
+// whose runs have begun to the others, and to the next project, so that its cost does not depend on the number of
+// messages.
 func readDemands(ctx context.Context, pool *pgxpool.Pool) ([]demand, error) {
 	all, err := pg.CollectAll[demand](pg.NewPool(pool).Query(ctx, demandsSQL))
 	return all, wrap("read due projects", err)
@@ -131,13 +132,15 @@ func readDemands(ctx context.Context, pool *pgxpool.Pool) ([]demand, error) {
 
 const demandsSQL = `
 	WITH RECURSIVE firsts AS (
-		(SELECT project, due_at FROM messages WHERE parked_at IS NULL ORDER BY project, due_at LIMIT 1)
+		(SELECT project, begins_run, due_at FROM messages
+		WHERE parked_at IS NULL ORDER BY project, begins_run, due_at LIMIT 1)
 		UNION ALL
-		SELECT next.project, next.due_at FROM firsts, LATERAL (
-			SELECT project, due_at FROM messages m WHERE parked_at IS NULL AND m.project > firsts.project
-			ORDER BY project, due_at LIMIT 1) AS next
+		SELECT next.* FROM firsts, LATERAL (
+			SELECT project, begins_run, due_at FROM messages m
+			WHERE parked_at IS NULL AND (m.project, m.begins_run) > (firsts.project, firsts.begins_run)
+			ORDER BY project, begins_run, due_at LIMIT 1) AS next
 	), waiting AS (
 		SELECT project, count(*) AS tickets FROM (` + tickets.Waiting + `) AS ticket GROUP BY project
 	)
-	SELECT project, due_at - clock_timestamp() AS wait, coalesce(tickets, 0) AS tickets
-	FROM firsts LEFT JOIN waiting USING (project)`
+	SELECT project, min(due_at) - clock_timestamp() AS wait, coalesce(max(tickets), 0) AS tickets
+	FROM firsts LEFT JOIN waiting USING (project) GROUP BY project`

@@ -53,7 +53,7 @@ func shortenLeftLeases(ctx context.Context, pool *pgxpool.Pool, project entities
 	return exec(ctx, pool, "shorten left leases", `
 		WITH left_behind AS (
 			SELECT id FROM messages
-			WHERE project = $1 AND lease > '' AND deployment_id = $2 AND left_lease = lease AND due_at > now() + $3`+
+			WHERE project = $1 AND lease LIKE '_%' AND deployment_id = $2 AND left_lease = lease AND due_at > now() + $3`+
 		cluster.LockOrder+`
 		)
 		UPDATE messages SET due_at = now() + $3 WHERE id = ANY (ARRAY(SELECT id FROM left_behind))`,

@@ -65,7 +65,7 @@ const OfLease = `lease = $1 AND lease <> ''`
 // and read the whole queue later. The condition on the lease uses clock_timestamp(), since now() is the start of the
 // transaction, and the statement may have waited since then for another one that released the lease.
 const ofMessage = OfLease +
-	` AND (project, topic) IS NOT DISTINCT FROM ($2, $3) AND work = '' AND due_at > clock_timestamp()`
+	` AND (project, topic, work) IS NOT DISTINCT FROM ($2, $3, '') AND due_at > clock_timestamp()`
 
 // ofID selects message $1 of project $2. Like [ofMessage], it lets the planner use only one index.
 const ofID = `id = $1 AND project IS NOT DISTINCT FROM $2`
@@ -310,11 +310,14 @@ func wrap(what string, err error) error {
 // become invalid.
 func DeleteRunMessages(ctx context.Context, tx pgx.Tx, project entities.Project, runs []entities.RunID) error {
 	_, err := tx.Exec(ctx, `
+		WITH deleted AS MATERIALIZED (SELECT id, deployment_id FROM runs WHERE id = ANY ($1) AND project = $2)
 		DELETE FROM messages WHERE id = ANY (ARRAY(
-			SELECT m.id FROM messages m JOIN runs r
-				ON m.project = r.project AND m.deployment_id = r.deployment_id AND m.run_id = r.id
-			WHERE r.id = ANY ($1) AND r.project = $2
-			`+cluster.LockOrder+` OF m))`, runs, project)
+			SELECT id FROM messages WHERE id = ANY (ARRAY(
+				SELECT m.id FROM deleted r JOIN messages m
+					ON m.project = $2 AND m.deployment_id = r.deployment_id AND m.run_id = r.id AND m.work = ''
+				UNION ALL
+				SELECT m.id FROM deleted r JOIN messages m ON m.run_id = r.id AND m.work <> ''))
+			`+cluster.LockOrder+`))`, runs, project)
 	return wrap("delete messages of runs", err)
 }
 
@@ -424,7 +427,11 @@ const endWork = `DELETE FROM messages WHERE ` + OfLease
 // RequireNoInvocation makes a conditional statement depend on that the run of the work is not being invoked. Whoever
 // leases its invocation adds to the log in the same transaction, or locks the run before it reads the log.
 func (d Delivery) RequireNoInvocation(c *pg.Conditional) {
-	c.Require(`NOT EXISTS (SELECT FROM (
-		SELECT lease FROM messages WHERE run_id = $1 AND work = 'run' AND subject = '' FOR UPDATE) AS invocation
-		WHERE lease <> '')`, d.RunID)
+	c.Require(noInvocation, d.RunID)
 }
+
+// noInvocation is the condition that run $1 is not being invoked. With OFFSET 0 it is looked up by its run: the index on
+// leases would find all that there are.
+const noInvocation = `NOT EXISTS (SELECT FROM (
+	SELECT lease FROM messages WHERE run_id = $1 AND work = 'run' AND subject = '' FOR UPDATE OFFSET 0) AS invocation
+	WHERE lease <> '')`

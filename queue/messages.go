@@ -61,7 +61,7 @@ type selection struct{ index, rest, order string }
 var selections = map[State]selection{
 	"":            {`true`, `true`, byID},
 	StateWaiting:  {`parked_at IS NULL`, `lease = ''`, byID},
-	StateLeased:   {`parked_at IS NULL AND lease > ''`, `true`, byID},
+	StateLeased:   {`parked_at IS NULL AND lease LIKE '_%'`, `true`, byID},
 	StateParked:   {`parked_at IS NOT NULL`, `true`, byID},
 	StateRetrying: {`parked_at IS NULL AND last_error <> ''`, `lease = ''`, byID},
 	StateDue: {
@@ -71,6 +71,24 @@ var selections = map[State]selection{
 	StateDelayed: {
 		`parked_at IS NULL AND due_at > now()`, fresh + ` AND (ticket = 0 OR due_at > ` + ticketEnd + `)`, byDue,
 	},
+}
+
+// first selects the first messages of project $1 that meet the condition, in the order of the selection.
+func (s selection) first(condition, order, limit string) string {
+	if s.order == byDue {
+		return `(` + FirstDue("*", condition, order, limit) + `)`
+	}
+	return `(SELECT * FROM messages WHERE project = $1 AND ` + condition + ` ORDER BY ` + order + ` LIMIT ` + limit + `)`
+}
+
+// FirstDue selects the first messages of project $1 that meet the condition, which none that is parked does, in an order
+// that begins with due_at. It merges the two parts of an index: the messages whose runs have begun, and the others.
+func FirstDue(columns, condition, order, limit string) string {
+	tail := ` ORDER BY ` + order + ` LIMIT ` + limit
+	part := func(begins string) string {
+		return `(SELECT ` + columns + ` FROM messages WHERE project = $1 AND ` + begins + ` AND ` + condition + tail + `)`
+	}
+	return part(`NOT begins_run`) + ` UNION ALL ` + part(`begins_run`) + tail
 }
 
 // Entry is a message in the queue, without its body.
@@ -181,10 +199,11 @@ func (q *Queue) Messages(
 // the subqueries Postgres would read all messages of the project.
 const runMessages = ` AND id = ANY (ARRAY(
 	WITH RECURSIVE called AS (
-		(SELECT deployment_id FROM messages WHERE project = $1 ORDER BY deployment_id LIMIT 1)
+		(SELECT deployment_id FROM messages WHERE project = $1 AND work = '' ORDER BY deployment_id LIMIT 1)
 		UNION ALL
 		SELECT next.deployment_id FROM called, LATERAL (
-			SELECT deployment_id FROM messages m WHERE m.project = $1 AND m.deployment_id > called.deployment_id
+			SELECT deployment_id FROM messages m
+			WHERE m.project = $1 AND m.work = '' AND m.deployment_id > called.deployment_id
 			ORDER BY deployment_id LIMIT 1) AS next
 	)
 	SELECT id FROM messages WHERE run_id = $%[1]d AND work <> ''
@@ -223,8 +242,7 @@ func (s selection) listSQL(project entities.Project, f Filter, p pg.Page) (sql s
 		SELECT * FROM (
 			SELECT ` + entryColumns + `, ` + s.rest + ` AND ` + matching + ` AS matches,
 				row_number() OVER (ORDER BY ` + order + `) = $5 AS last
-			FROM messages WHERE project = $1 AND ` + where + `
-			ORDER BY ` + order + ` LIMIT $5) AS scanned
+			FROM ` + s.first(where, order, "$5") + ` AS m ORDER BY ` + order + `) AS scanned
 		WHERE matches OR last ORDER BY ` + order + ` LIMIT $6`, args, nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/rescue"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/pg"
+	"github.com/stepwell-dev/stepwell/queue/cluster"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
@@ -250,13 +251,13 @@ const gaugesSQL = `
 	SELECT (SELECT count(*) FROM (
 			SELECT FROM run_wakes WHERE stranded_at IS NOT NULL ORDER BY run_id LIMIT $1) AS s),
 		(SELECT count(*) FILTER (WHERE lease = '') FROM (
-			SELECT lease FROM messages WHERE parked_at IS NULL ORDER BY due_at DESC LIMIT 2 * $1) AS w),
+			SELECT lease FROM messages WHERE ` + cluster.Unparked + ` ORDER BY due_at DESC LIMIT 2 * $1) AS w),
 		(SELECT count(*) FROM (
-			SELECT FROM messages WHERE lease > '' ORDER BY project, id LIMIT $1) AS l),
+			SELECT FROM messages WHERE lease LIKE '_%' ORDER BY project, id LIMIT $1) AS l),
 		(SELECT count(*) FROM (
 			SELECT FROM messages WHERE parked_at IS NOT NULL ORDER BY project, id LIMIT $1) AS p),
 		greatest('0',
-			(SELECT clock_timestamp() - due_at FROM messages WHERE parked_at IS NULL ORDER BY due_at LIMIT 1),
+			(SELECT clock_timestamp() - due_at FROM messages WHERE ` + cluster.Unparked + ` ORDER BY due_at LIMIT 1),
 			(SELECT clock_timestamp() - scheduled_at FROM (` + tickets.OldestSince + `) AS oldest))`
 
 // Number is a number of messages.
@@ -311,7 +312,7 @@ var countsSQL = func() string {
 				min(due_at) FILTER (WHERE matches)
 			FROM (SELECT * FROM (
 				SELECT due_at, `+s.rest+` AS matches, row_number() OVER (ORDER BY `+s.order+`) = $2 AS last
-				FROM messages WHERE project = $1 AND `+s.index+` ORDER BY `+s.order+` LIMIT $2) AS scanned
+				FROM `+s.first(s.index, s.order, "$2")+` AS m ORDER BY `+s.order+`) AS scanned
 			WHERE matches OR last LIMIT $3) AS found`)
 	}
 	return strings.Join(parts, " UNION ALL ")

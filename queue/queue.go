@@ -332,7 +332,7 @@ func (q *Queue) Receive(
 		UPDATE messages m
 		SET lease = $4, holder = '', ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
 			begins_run = false, awaits_since = NULL, seen_seq = `+logLength+`
-		WHERE `+ofID+` AND topic = $3 AND work = '' AND lease = '' AND `+notParked+` AND NOT `+isBounded+`
+		WHERE `+ofID+` AND (topic, work) IS NOT DISTINCT FROM ($3, '') AND lease = '' AND `+notParked+` AND NOT `+isBounded+`
 			AND NOT `+limit.MustHoldBack+` AND NOT `+limit.MessageWaits+`
 			AND (ticket > 0 OR due_at <= now())
 		RETURNING `+deliveryColumns+`, body`,

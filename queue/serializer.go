@@ -125,9 +125,10 @@ func (w *deliverer) awaitRun(ctx context.Context, d *Delivery) (answered func(),
 func (w *deliverer) isCalledElsewhere(ctx context.Context, d Delivery) (elsewhere bool, err error) {
 	err = pg.NewPool(w.queue.pool).QueryRow(ctx, `
 		SELECT EXISTS (
-			SELECT FROM messages
-			WHERE project = $1 AND deployment_id = $2 AND run_id = $3 AND topic = $4
-				AND lease > '' AND lease < $5 AND holder NOT IN ('', $6))`,
+			SELECT FROM (
+				SELECT lease, holder FROM messages
+				WHERE project = $1 AND deployment_id = $2 AND run_id = $3 AND work = '' AND topic = $4 OFFSET 0) AS m
+			WHERE lease > '' AND lease < $5 AND holder NOT IN ('', $6))`,
 		d.Project, d.DeploymentID, d.RunID, d.Topic, d.Lease, w.heartbeat.ID).Scan(&elsewhere)
 	return elsewhere, wrap("find deliveries of a run", err)
 }

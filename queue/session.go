@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/pg"
+	"github.com/stepwell-dev/stepwell/queue/cluster"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
@@ -194,8 +195,8 @@ func readBacklog(ctx context.Context, pool *pgxpool.Pool) (b backlog, err error)
 				SELECT FROM (`+tickets.Waiting+`) AS waiting LIMIT $1) AS tickets
 			) + (
 			SELECT count(*) FROM (
-				SELECT FROM messages WHERE parked_at IS NULL AND due_at <= now() LIMIT $1) AS messages)),
-			(SELECT due_at FROM messages WHERE parked_at IS NULL ORDER BY due_at LIMIT 1)`,
+				SELECT FROM messages WHERE `+cluster.Unparked+` AND due_at <= now() LIMIT $1) AS messages)),
+			(SELECT due_at FROM messages WHERE `+cluster.Unparked+` ORDER BY due_at LIMIT 1)`,
 		backlogLimit).Scan(&b.Due, &b.NextDueAt)
 	if b.Due > 0 {
 		b.NextDueAt = nil

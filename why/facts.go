@@ -182,7 +182,8 @@ var (
 		ORDER BY m.parked_at, m.last_error = '', m.due_at LIMIT $3`
 	// backlogSQL counts the due messages of project $1, at most $2, and reads since when it is paused.
 	backlogSQL = `SELECT now(), (SELECT count(*) FROM (
-		SELECT FROM messages WHERE project = $1 AND parked_at IS NULL AND due_at <= now() LIMIT $2) AS due),
+		SELECT FROM messages
+		WHERE project = $1 AND begins_run IN (false, true) AND parked_at IS NULL AND due_at <= now() LIMIT $2) AS due),
 		(SELECT paused_at FROM projects WHERE name = $1)`
 )
 

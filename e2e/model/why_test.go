@@ -61,7 +61,8 @@ func (m *machine) checkWhy(rt *rapid.T) {
 	if diff := cmp.Diff(stranded, found, cmpopts.EquateEmpty()); diff != "" {
 		m.fail(rt, "the sweeper finds other runs than those whose verdict is that they are stranded (-)", diff)
 	}
-	m.exec(rt, `DELETE FROM messages WHERE run_id = ANY($1)`, m.runs)
+	m.exec(rt, `DELETE FROM messages WHERE run_id = ANY($1) AND work <> ''`, m.runs)
+	m.exec(rt, `DELETE FROM messages WHERE run_id = ANY($1) AND work = ''`, m.runs)
 	m.exec(rt, `DELETE FROM runs WHERE id = ANY($1)`, m.runs)
 }
 

@@ -28,7 +28,7 @@ func (a api) calling(t *testing.T, id entities.RunID, kind, lease string) {
 	t.Helper()
 	tag, err := a.pool.Exec(t.Context(), `
 		UPDATE messages SET lease = $3, holder = '', due_at = now() + '1 minute', delivery_count = 1
-		WHERE run_id = $1 AND work = $2`, id, kind, lease)
+		WHERE run_id = $1 AND work = $2 AND work <> ''`, id, kind, lease)
 	if err != nil || tag.RowsAffected() != 1 {
 		t.Fatalf("made %d calls, error %v", tag.RowsAffected(), err)
 	}

@@ -191,7 +191,7 @@ func TestHeldRuns(t *testing.T) {
 	a.driven(t, "order")
 	if _, err := a.pool.Exec(t.Context(), `
 		UPDATE messages SET held = '{"code":"diverged","message":"order.go:41"}', delivery_count = 3, first_failed_at = $2
-		WHERE run_id = $1`, id, at0); err != nil {
+		WHERE run_id = $1 AND work = 'run'`, id, at0); err != nil {
 		t.Fatal(err)
 	}
 	want := object{"code": "diverged", "message": "order.go:41", "since": at0, "attempts": 3.0}

@@ -364,9 +364,12 @@ ALTER TABLE messages ALTER COLUMN run_id SET (n_distinct = -0.5);
 -- Finds who is next at a deployment. Few messages wait so.
 CREATE INDEX messages_awaiting_idx ON messages (project, deployment_id, awaits_since, id)
     WHERE awaits_since IS NOT NULL AND parked_at IS NULL;
--- Finds the due messages of one project that belong to runs that have begun, or to those that have not.
+-- Finds the due messages of one project that belong to runs that have begun, or to those that have not, and the projects
+-- that have any, without reading the messages of others.
 CREATE INDEX messages_begun_due_idx ON messages (project, begins_run, due_at) WHERE parked_at IS NULL;
-CREATE INDEX messages_due_idx ON messages (due_at) WHERE parked_at IS NULL;
+-- Finds the due messages of all projects. Statements about one project do not imply the condition: they say
+-- parked_at IS NULL.
+CREATE INDEX messages_due_idx ON messages (due_at) WHERE num_nulls(parked_at) = 1;
 -- Counts the messages of a deployment that failed and are tried again.
 CREATE INDEX messages_failed_at_idx ON messages (project, deployment_id) WHERE parked_at IS NULL AND last_error <> '';
 -- Lists the messages of a project that failed and are tried again. Few are in this index.
@@ -375,12 +378,11 @@ CREATE INDEX messages_failed_idx ON messages (project, id) WHERE parked_at IS NU
 CREATE INDEX messages_held_idx ON messages (project, id) WHERE held IS NOT NULL;
 CREATE UNIQUE INDEX messages_lease_key ON messages (lease) WHERE lease <> '';
 CREATE INDEX messages_parked_idx ON messages (project, id) WHERE parked_at IS NOT NULL;
--- Finds the due messages of one project, and the projects that have any, without reading the messages of others.
-CREATE INDEX messages_project_due_idx ON messages (project, due_at) WHERE parked_at IS NULL;
--- Also finds the messages of a run: all are for the deployment that executes it.
-CREATE INDEX messages_run_idx ON messages (project, deployment_id, run_id);
--- Counts the calls of a deployment that are under way.
-CREATE INDEX messages_under_way_idx ON messages (project, deployment_id) WHERE lease > '';
+-- Finds the messages that a run's app sent: all are for the deployment that executes it.
+CREATE INDEX messages_run_idx ON messages (project, deployment_id, run_id) WHERE work = '';
+-- Counts the calls of a deployment that are under way. No comparison with a lease implies the condition: a statement
+-- about one message would otherwise read the whole index, and what has left it since it was last vacuumed.
+CREATE INDEX messages_under_way_idx ON messages (project, deployment_id) WHERE lease LIKE '_%';
 -- Finds the messages that wait for an app which asks for its deliveries, and those that an app did not get while it
 -- was away. Few are in this index.
 CREATE INDEX messages_unreached_idx ON messages (project, deployment_id, due_at)

@@ -11,7 +11,20 @@ import (
 // them. The session's statements have generic plans from then on.
 func GenericPlan(t testing.TB, conn *pgx.Conn, sql string) string {
 	t.Helper()
-	for _, sql := range []string{`SET plan_cache_mode = force_generic_plan`, `PREPARE planned AS ` + sql} {
+	return plan(t, conn, "force_generic_plan", sql, `NULL`)
+}
+
+// CustomPlan returns the plan of a statement that Postgres makes when it knows the arguments, which are all 'x'. The
+// session's statements have custom plans from then on.
+func CustomPlan(t testing.TB, conn *pgx.Conn, sql string) string {
+	t.Helper()
+	return plan(t, conn, "force_custom_plan", sql, `'x'`)
+}
+
+// plan returns a plan of a statement whose arguments are all the same.
+func plan(t testing.TB, conn *pgx.Conn, mode, sql, argument string) string {
+	t.Helper()
+	for _, sql := range []string{`SET plan_cache_mode = ` + mode, `PREPARE planned AS ` + sql} {
 		if _, err := conn.Exec(t.Context(), sql); err != nil {
 			t.Fatal(err)
 		}
@@ -24,18 +37,18 @@ func GenericPlan(t testing.TB, conn *pgx.Conn, sql string) string {
 	}
 	execute := `EXPLAIN EXECUTE planned`
 	if arguments > 0 {
-		execute += ` (NULL` + strings.Repeat(`, NULL`, arguments-1) + `)`
+		execute += ` (` + argument + strings.Repeat(`, `+argument, arguments-1) + `)`
 	}
 	rows, err := conn.Query(t.Context(), execute)
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := conn.Exec(t.Context(), `DEALLOCATE planned`); err != nil {
 		t.Fatal(err)
 	}
-	return strings.Join(plan, "\n")
+	return strings.Join(lines, "\n")
 }

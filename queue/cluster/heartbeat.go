@@ -160,9 +160,13 @@ func (h *Heartbeat) Silent(ctx context.Context) (silent []string, untilDue time.
 	return silent, untilDue, wrap("beat", err)
 }
 
+// Unparked is the condition that a message is not parked, for statements about all projects. Those about one project
+// say parked_at IS NULL, so that they do not match the same index: with it they might read the messages of others.
+const Unparked = `num_nulls(parked_at) = 1`
+
 // untilDueSQL selects how long it is until the next message is due; an hour if there is none.
 const untilDueSQL = `
-	SELECT coalesce((SELECT due_at - clock_timestamp() FROM messages WHERE parked_at IS NULL ORDER BY due_at LIMIT 1),
+	SELECT coalesce((SELECT due_at - clock_timestamp() FROM messages WHERE ` + Unparked + ` ORDER BY due_at LIMIT 1),
 		'1 h')`
 
 // UntilDue returns how long it is until the next message is due: negative if it is overdue, and an hour if there is

@@ -93,7 +93,7 @@ func (s *Servers) countDeliveries(ctx context.Context, q pg.Querier) error {
 	}
 	counts, err := pg.CollectAll[count](q.Query(ctx, `
 		SELECT coalesce(holder, '') AS holder, count(holder)::int, now() AS now FROM (
-			SELECT holder FROM messages WHERE lease > '' LIMIT $1) under_way
+			SELECT holder FROM messages WHERE lease LIKE '_%' LIMIT $1) under_way
 		GROUP BY ROLLUP (holder) ORDER BY GROUPING(holder)`, MaxUnderWay+1))
 	if err != nil {
 		return wrap("count deliveries", err)

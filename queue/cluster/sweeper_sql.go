@@ -109,7 +109,7 @@ const strandedSQL = `
 		FROM runs r
 		WHERE r.id = ANY($1) AND r.completed_at IS NULL AND r.updated_at <= now() - $2::interval
 			AND (r.driver <> '' OR (SELECT true FROM messages m
-				WHERE m.project = r.project AND m.deployment_id = r.deployment_id AND m.run_id = r.id
+				WHERE m.project = r.project AND m.deployment_id = r.deployment_id AND m.run_id = r.id AND m.work = ''
 					AND (m.ticket > 0 OR m.due_at <= now() OR r.status = 'pending') LIMIT 1) IS NULL)
 	), asked AS MATERIALIZED (
 		SELECT id, status, last_seq, driver, idle, await,

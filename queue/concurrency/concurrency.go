@@ -59,7 +59,7 @@ const lateAt = `(SELECT (e.data->'step'->>'deadline')::timestamptz + ` + lateMar
 
 // underWay counts the calls of a deployment that are under way.
 func underWay(project, deployment string) string {
-	return `(SELECT count(*) FROM messages l WHERE l.project = ` + project + ` AND l.lease > ''
+	return `(SELECT count(*) FROM messages l WHERE l.project = ` + project + ` AND l.lease LIKE '_%'
 		AND l.deployment_id = ` + deployment + ` AND ` + calls("l.work") + `)`
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog/stats"
 	"github.com/stepwell-dev/stepwell/pg"
+	"github.com/stepwell-dev/stepwell/queue"
 )
 
 const (
@@ -69,11 +70,12 @@ const (
 			WHERE project = $1 AND parked_at IS NULL AND last_error <> '' ORDER BY project, id LIMIT $2) AS m
 		WHERE unreached > 0 AND last_error <> ALL ($3)
 		GROUP BY 1 ORDER BY 2 DESC, 1`
-	dueSQL = `
-		SELECT count(*) AS count, min(due_at) AS since, '' AS run FROM (
-			SELECT due_at FROM messages
-			WHERE project = $1 AND parked_at IS NULL AND due_at <= now() ORDER BY due_at LIMIT $2) AS m`
 )
+
+// due selects when the messages of project $1 are due that are, the first $2.
+var due = queue.FirstDue("due_at", `parked_at IS NULL AND due_at <= now()`, "due_at", "$2")
+
+var dueSQL = `SELECT count(*) AS count, min(due_at) AS since, '' AS run FROM (` + due + `) AS m`
 
 // notUnreached are errors of messages that count as unreached although their deployment may be well.
 func notUnreached() []string {
@@ -128,23 +130,21 @@ type Gauges struct {
 }
 
 // A message that has had a ticket, has not failed and is not being delivered has a ticket that waits: it is due.
-const gaugesSQL = `
+var gaugesSQL = `
 	WITH waiting AS MATERIALIZED (
-		SELECT lease, last_error, ticket FROM messages
-		WHERE project = $1 AND parked_at IS NULL AND due_at > now() ORDER BY due_at LIMIT $2)
+		` + queue.FirstDue("lease, last_error, ticket, due_at", `parked_at IS NULL AND due_at > now()`, "due_at", "$2") + `
+	), due AS MATERIALIZED (` + due + `)
 	SELECT now() AS at,
 		(SELECT count(*) FROM (SELECT FROM runs WHERE project = $1 AND status = 'pending' LIMIT $2) AS r) AS pending,
 		(SELECT count(*) FROM (SELECT FROM runs WHERE project = $1 AND status = 'running' LIMIT $2) AS r) AS running,
-		(SELECT count(*) FROM (SELECT FROM messages
-			WHERE project = $1 AND parked_at IS NULL AND due_at <= now() ORDER BY due_at LIMIT $2) AS m)
+		(SELECT count(*) FROM due)
 			+ (SELECT count(*) FROM waiting WHERE lease = '' AND last_error = '' AND ticket > 0) AS due,
 		(SELECT count(*) FROM waiting WHERE lease > '') AS leased,
 		(SELECT count(*) FROM waiting WHERE lease = '' AND last_error = '' AND ticket = 0) AS delayed,
 		(SELECT count(*) FROM waiting WHERE lease = '' AND last_error <> '') AS retrying,
 		(SELECT count(*) FROM (SELECT FROM messages WHERE project = $1 AND parked_at IS NOT NULL LIMIT $2) AS m) AS parked,
 		(SELECT count(*) FROM waiting) = $2 AS capped,
-		(SELECT due_at FROM messages WHERE project = $1 AND parked_at IS NULL AND due_at <= now()
-			ORDER BY due_at LIMIT 1) AS oldest_due`
+		(SELECT min(due_at) FROM due) AS oldest_due`
 
 // Gauges reads the gauges of the project.
 func (r *Reader) Gauges(ctx context.Context, project entities.Project) (Gauges, error) {
