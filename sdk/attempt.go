@@ -65,7 +65,6 @@ func (o outcome) result(ok bool) (json.RawMessage, error) {
 
 // call calls the step's function inside the interceptors.
 func (s stepContext) call(ctx context.Context, fn func(context.Context) (json.RawMessage, error)) (o outcome) {
-	defer engine.Guarded(ctx)()
 	defer recoverAs(&o.err) // also of interceptors
 	o.err = around(ctx, s.StepInfo, s.app.serving.aroundSteps, func(ctx context.Context) (err error) {
 		defer recoverAs(&err)

@@ -65,7 +65,7 @@ func misusesElsewhere() map[string]misuse {
 				defer func() { _ = recover() }()
 				return "", w.Sleep(time.Hour)
 			})
-		}, "inside the inline step at"},
+		}, "a step cannot ask for anything"},
 	}
 }
 

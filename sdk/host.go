@@ -65,11 +65,12 @@ func (h *callHost) Commit(ctx context.Context, a engine.Answer, after int64) (ev
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range page.Events {
-		if err := h.readPayload(ctx, &e); err != nil {
+	events = make([]engine.Event, len(page.Events))
+	for i := range page.Events {
+		if err := h.readPayload(ctx, &page.Events[i]); err != nil {
 			return nil, err
 		}
-		events = append(events, e.Event)
+		events[i] = page.Events[i].Event
 	}
 	if !page.More {
 		return events, nil

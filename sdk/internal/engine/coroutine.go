@@ -78,8 +78,6 @@ type scheduler struct {
 	ending     atomic.Bool
 	left       bool // to a coroutine that does not rest
 	panic      *Panic
-	// inline has the places of inline operations by the goroutine that executes them.
-	inline sync.Map
 	// misused gets a value when a goroutine that is no coroutine has used one, and was ended: what waits for it never
 	// rests.
 	misused chan struct{}
@@ -228,12 +226,16 @@ func (s *scheduler) pass(ctx context.Context, c *Coroutine, on bool) error {
 	s.current.Store(c)
 	s.stuck.Reset(stuckAfter)
 	defer s.stuck.Stop()
+	misused := s.misused
+	if !on { // it ends anyway
+		misused = nil
+	}
 	c.resume <- on
 	select {
 	case <-s.rested:
 		s.current.Store(nil)
 		return nil
-	case <-s.misused:
+	case <-misused:
 		return s.leave(c, s.misuse.Load())
 	case <-s.stuck.C:
 		return s.leave(c, &Stuck{c.Place, stackOf(c.goroutine.Load())})
@@ -353,9 +355,7 @@ func (c *Coroutine) CheckRead() {
 		return
 	}
 	running := s.current.Load()
-	switch place, inline := s.inline.Load(caller); {
-	case inline:
-		s.refuse(c.misuse(usedInline, place))
+	switch {
 	case s.ending.Load():
 		runtime.Goexit()
 	case running != nil && running.goroutine.Load() == caller:

@@ -267,39 +267,15 @@ func without(list []*Operation, op *Operation) []*Operation {
 	return slices.DeleteFunc(list, func(other *Operation) bool { return other == op })
 }
 
-// guard makes uses of the workflow's handles inside an inline operation a [*MisuseError] that names it. Goroutines of
-// the operation must execute the code of users with [Guarded].
-func (s *scheduler) guard(op *Operation) {
-	execute := op.Execute
-	op.Execute = func(ctx context.Context) Result {
-		return execute(context.WithValue(ctx, guardKey{}, func() (end func()) {
-			id := goroutineID()
-			s.inline.Store(id, op.Place)
-			return func() { s.inline.Delete(id) }
-		}))
-	}
-}
-
-type guardKey struct{}
-
-// Guarded marks the calling goroutine as one that executes the inline operation whose context it is, until end is
-// called.
-func Guarded(ctx context.Context) (end func()) {
-	if guard, ok := ctx.Value(guardKey{}).(func() func()); ok {
-		return guard()
-	}
-	return func() {}
-}
-
 // record makes the commands that record what an inline operation has done, and delivers its result if it has one.
 func (e *Engine) record(f finished) error {
 	op := f.op
 	e.running = without(e.running, op)
+	if m := e.misuse.Load(); m != nil { // perhaps its own, which has ended it
+		return m
+	}
 	if f.Err != nil {
 		return f.Err
-	}
-	if m := e.misuse.Load(); m != nil { // the operation may have recovered from its own
-		return m
 	}
 	for _, a := range f.Failed {
 		a.StartedAt, a.EndedAt = inMilliseconds(a.StartedAt), inMilliseconds(a.EndedAt)

@@ -177,9 +177,6 @@ func (e *Engine) Request(op *Operation) {
 			op.Place, op.Kind, op.ID, other.Kind, other.Place))
 	}
 	op.s = e.scheduler
-	if op.Execute != nil {
-		e.guard(op)
-	}
 	e.ops[op.key()] = op
 	e.asked = append(e.asked, op)
 }

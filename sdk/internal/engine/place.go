@@ -17,14 +17,12 @@ func (e *MisuseError) Error() string { return e.text }
 // The texts of misuses, with where the handle was used, where its coroutine was started, and where what has used it was
 // started; each as file:line.
 const (
-	usedInline = "%s: the Context of the function started at %s was used inside the inline step at %s;" +
-		" a step cannot ask for anything: let it return, and ask for the rest in the workflow"
 	usedInside = "%s: the Context of the function started at %s was used inside the function started at %s;" +
 		" use the Context that it gets"
 	usedInCondition = "%s: a condition has used the Context of the function started at %s; a condition is evaluated" +
 		" again and again, so it may read, but not ask for anything or wait"
 	usedInGoroutine = "%s: the Context of the function started at %s was used in another goroutine;" +
-		" start a coroutine with stepwell.Go, or use the step's context"
+		" start coroutines with stepwell.Go; a step cannot ask for anything: let it return, and ask in the workflow"
 )
 
 // misuse returns the error of a use of the coroutine by the present caller.
