@@ -1,6 +1,10 @@
 package handlers
 
-import "net/http"
+import (
+	"net/http"
+	"slices"
+	"strings"
+)
 
 // testRequest is a valid request to a route. Its path, body and headers may have {placeholders} for IDs of a [fixture].
 type testRequest struct {
@@ -18,6 +22,12 @@ type testRequest struct {
 	programs bool
 	// endless means that the response ends only when the client disconnects.
 	endless bool
+}
+
+// names reports whether the request has one of the placeholders.
+func (tr testRequest) names(placeholders ...string) bool {
+	text := strings.Join(slices.Concat(tr.header, []string{tr.path, tr.body}), " ")
+	return slices.ContainsFunc(placeholders, func(p string) bool { return strings.Contains(text, "{"+p+"}") })
 }
 
 const topic = "/sdk/queues-proxy/api/v3/topic/"

@@ -253,7 +253,7 @@ func (m *matrix) granted(t *testing.T, tr testRequest, role admin.Role) {
 	m.cells++
 	s := m.shared
 	if !strings.HasPrefix(tr.route, "GET ") {
-		s = m.newFixture(t, m.project) // because the request changes it
+		s = m.newFixtureFor(t, m.project, tr.names) // because the request changes it
 	}
 	got := m.send(t, tr, s, m.keyTexts[m.project][role])
 	// The fixture used the idempotency key with another request.
