@@ -10,7 +10,7 @@ import (
 )
 
 // verifier returns what Postgres stores of a password, in its format (RFC 5803). It has one iteration, and not the 4096
-// that protect the passwords of people: nobody guesses ours, and each connection would take milliseconds to repeat them.
+// that protect the passwords of people: nobody guesses ours, and each connection would repeat them for milliseconds.
 func verifier(password string) (string, error) {
 	const iterations = 1
 	salt := make([]byte, 16)

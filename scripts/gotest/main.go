@@ -88,7 +88,10 @@ type event struct {
 
 // report prints the outcome of each package when it ends, with the output of what failed, and writes the times of all.
 func report(in io.Reader, out, times io.Writer) error {
-	r := reporter{out: out, times: times, outputs: map[string]map[string]string{}}
+	r := reporter{
+		out: out, times: times, outputs: map[string]map[string]string{}, parallel: map[string]bool{},
+		parts: map[string]float64{},
+	}
 	lines := bufio.NewReader(in)
 	for {
 		line, err := lines.ReadBytes('\n')
@@ -112,6 +115,8 @@ func report(in io.Reader, out, times io.Writer) error {
 type reporter struct {
 	out, times io.Writer
 	outputs    map[string]map[string]string // by package, then by test
+	parallel   map[string]bool              // the parts of tests that ran in parallel, by package and name
+	parts      map[string]float64           // what they took, by package and test: go test counts it only for them
 }
 
 // handle handles an event of a test, of a package, or of the build, which has no package.
@@ -128,6 +133,8 @@ func (r *reporter) handle(e event) error {
 	switch {
 	case e.Action == "output":
 		tests[e.Test] = add(tests[e.Test], e.Output)
+	case e.Action == "pause":
+		r.parallel[e.Package+" "+e.Test] = true
 	case e.Action != "pass" && e.Action != "fail" && e.Action != "skip":
 	case e.Test != "":
 		return r.endTest(e)
@@ -137,15 +144,23 @@ func (r *reporter) handle(e event) error {
 	return nil
 }
 
-// endTest forgets the output of a test that has not failed, and writes the time of one that is no part of another.
+// endTest forgets the output of a test that has not failed, and writes its time and that of its parts.
 func (r *reporter) endTest(e event) error {
 	if e.Action != "fail" {
 		delete(r.outputs[e.Package], e.Test)
 	}
-	if e.Action == "skip" || strings.Contains(e.Test, "/") {
+	test, _, isPart := strings.Cut(e.Test, "/")
+	whole := e.Package + " " + test
+	if isPart {
+		if r.parallel[e.Package+" "+e.Test] {
+			r.parts[whole] += e.Elapsed
+		}
 		return nil
 	}
-	_, err := fmt.Fprintf(r.times, "%7.2fs  %s  %s\n", e.Elapsed, e.Package, e.Test)
+	if e.Action == "skip" {
+		return nil
+	}
+	_, err := fmt.Fprintf(r.times, "%7.2fs  %s  %s\n", e.Elapsed+r.parts[whole], e.Package, e.Test)
 	return err
 }
 

@@ -12,8 +12,14 @@ import (
 var module = map[string]string{
 	"go.mod": "module example.test\n",
 	"passes/passes_test.go": `package passes
-import "testing"
-func TestPasses(t *testing.T) { t.Log("not to be seen"); t.Run("part", func(*testing.T) {}) }
+import ("testing"; "time")
+func TestPasses(t *testing.T) {
+	t.Log("not to be seen")
+	for _, name := range []string{"part", "other part"} {
+		t.Run(name, func(t *testing.T) { t.Parallel(); time.Sleep(70 * time.Millisecond) })
+	}
+	t.Run("serial part", func(*testing.T) { time.Sleep(70 * time.Millisecond) })
+}
 func TestSkips(t *testing.T) { t.Skip("not to be seen") }
 `,
 	"fails/fails_test.go": `package fails
@@ -57,8 +63,8 @@ func TestFailuresAreThoseOfGoTest(t *testing.T) {
 			t.Errorf("no %s in:\n%s", want, out)
 		}
 	}
-	for _, want := range []string{"example.test/fails  TestFails", "example.test/passes  TestPasses"} {
-		if !regexp.MustCompile(`(?m)^ +0\.00s  ` + want + `$`).MatchString(times) {
+	for _, want := range []string{`0\.0.s  example.test/fails  TestFails`, `(0\.[2-9]|[1-9].*).s  example.test/passes  TestPasses`} {
+		if !regexp.MustCompile(`(?m)^ +` + want + `$`).MatchString(times) {
 			t.Errorf("no time of %s in:\n%s", want, times)
 		}
 	}
