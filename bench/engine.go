@@ -195,9 +195,6 @@ func (b *bench) engineRow(ctx context.Context, s *testbed, d driver, r row) (row
 		done, _, err := d.run(ctx, s, workflow)
 		return done, err
 	})
-	if err := s.cluster.resetStatements(ctx); err != nil {
-		return r, err
-	}
 	metrics := newFieldMetrics()
 	once := func(ctx context.Context, _ int, began time.Time) (time.Time, error) {
 		done, report, err := d.run(ctx, s, workflow)
@@ -217,9 +214,5 @@ func (b *bench) engineRow(ctx context.Context, s *testbed, d driver, r row) (row
 	}
 	say("engine %s %s, %d in flight, %g a second: %.0f/s, p50 %.1f ms", d.name, r.Case, r.Clients, r.Rate, r.perSecond(),
 		r.Latency.P50)
-	if err := s.awaitEmptyQueue(ctx); err != nil {
-		return r, err
-	}
-	r.Profile, err = s.cluster.topStatements(ctx)
-	return metrics.into(r, !of.wide), err
+	return metrics.into(r, !of.wide), s.awaitEmptyQueue(ctx)
 }

@@ -24,9 +24,6 @@ func measureIdle(ctx context.Context, b *bench) (rows []row, err error) {
 		return n, err
 	}
 	before, err := commits()
-	if err == nil {
-		err = s.cluster.resetStatements(ctx)
-	}
 	if err != nil {
 		return nil, err
 	}

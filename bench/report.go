@@ -140,7 +140,6 @@ func reportEngine(rows []row) string {
 			figure("load CPU", func(r row) float64 { return r.per(r.LoadCPU * 1e3) }), statements,
 			figure("WAL kB", walKilobytes)))
 	}
-	s.WriteString(reportProfile(closed))
 	s.WriteString("Runs start at a fixed rate, independently of earlier ones. Latencies count from the scheduled start. " +
 		"*Unfinished* runs were not done 10 s after the last start.\n\n")
 	s.WriteString(tableOf(only(merged, func(r row) bool { return r.Rate > 0 }), variant("seq-3, open loop"),

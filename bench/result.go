@@ -36,7 +36,6 @@ type row struct {
 
 	WAL        int64              `json:"walBytes,omitempty"`
 	Statements int64              `json:"statements,omitempty"`
-	Profile    []statement        `json:"profile,omitempty"`
 	Counts     map[string]float64 `json:"counts,omitempty"` // other values, specific to the case
 }
 

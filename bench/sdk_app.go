@@ -3,11 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -33,54 +31,14 @@ func appEnvironment(ours []string, more ...string) []string {
 	return append(env, more...)
 }
 
-// buildApp installs the app's packages, if the lock file changed since the last time, and builds the app.
+// buildApp installs the app's packages and builds it.
 func buildApp(ctx context.Context, dir string) error {
-	for _, program := range []string{"node", "npm"} {
-		if _, err := exec.LookPath(program); err != nil {
-			return fmt.Errorf("the part sdk needs Node 20 or newer and npm: %w", err)
+	for _, args := range [][]string{{"ci", "--prefer-offline"}, {"run", "build"}} {
+		cmd := exec.CommandContext(ctx, "npm", args...)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil { // unlike the app, npm may need the proxies of the environment
+			return fmt.Errorf("npm %s in %s: %w\n%s", strings.Join(args, " "), dir, err, out)
 		}
-	}
-	installed, err := isNewer(filepath.Join(dir, "node_modules", ".package-lock.json"),
-		filepath.Join(dir, "package.json"), filepath.Join(dir, "package-lock.json"))
-	if err != nil {
-		return err
-	}
-	if !installed {
-		if err := npm(ctx, dir, "ci"); err != nil {
-			return err
-		}
-	}
-	return npm(ctx, dir, "run", "build")
-}
-
-// isNewer reports whether the file exists and is no older than the others.
-func isNewer(file string, others ...string) (bool, error) {
-	of, err := os.Stat(file)
-	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("check the app: %w", err)
-	}
-	for _, other := range others {
-		o, err := os.Stat(other)
-		if err != nil {
-			return false, fmt.Errorf("check the app: %w", err)
-		}
-		if o.ModTime().After(of.ModTime()) {
-			return false, nil
-		}
-	}
-	return true, nil
-}
-
-func npm(ctx context.Context, dir string, args ...string) error {
-	cmd := exec.CommandContext(ctx, "npm", args...)
-	cmd.Dir = dir
-	// Unlike the app, npm may need the proxies of the environment.
-	cmd.Env = os.Environ()
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("npm %s in %s: %w\n%s", strings.Join(args, " "), dir, err, out)
 	}
 	return nil
 }

@@ -1,12 +1,9 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 )
 
 func TestAppEnvironment(t *testing.T) {
@@ -16,37 +13,6 @@ func TestAppEnvironment(t *testing.T) {
 	want := []string{"PATH=/bin", "SUPPORT=1", "PORT=0", "STEPWELL_URL=here"}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-func TestIsNewer(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	at := func(name string, age time.Duration) string {
-		path, when := filepath.Join(dir, name), time.Now().Add(-age)
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chtimes(path, when, when); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	older, file, newer := at("older", 2*time.Hour), at("file", time.Hour), at("newer", 0)
-	for _, of := range []struct {
-		name, file string
-		others     []string
-		want, bad  bool
-	}{
-		{"OK", file, []string{older}, true, false},
-		{"OneIsNewer", file, []string{older, newer}, false, false},
-		{"Missing", filepath.Join(dir, "none"), []string{older}, false, false},
-		{"OtherMissing", file, []string{filepath.Join(dir, "none")}, false, true},
-	} {
-		got, err := isNewer(of.file, of.others...)
-		if got != of.want || (err != nil) != of.bad {
-			t.Errorf("%s: %v, %v", of.name, got, err)
-		}
 	}
 }
 
