@@ -70,8 +70,9 @@ type Options struct {
 	Keys *access.Keys
 	// APIKey is an additional key, from the environment; empty for none.
 	APIKey string
-	// Open and Local are those of [auth.Options].
+	// Open, Local and Recheck are those of [auth.Options].
 	Open, Local bool
+	Recheck     time.Duration
 	// TrustedProxies are the networks of proxies whose X-Forwarded-For names the client.
 	TrustedProxies []netip.Prefix
 	// Requests limits the concurrent requests, and RequestMemory the total bytes of their bodies, and of the payloads that
@@ -176,7 +177,7 @@ func (o Options) authenticator(keys auth.Keys) *auth.Authenticator {
 	}
 	return auth.New(auth.Options{
 		Keys: keys, Sessions: o.sessions, Calls: functions, EnvironmentKey: o.APIKey, Open: o.Open, Local: o.Local,
-		Now: o.Log.Now, Rejected: o.rejections.add,
+		Recheck: o.Recheck, Now: o.Log.Now, Rejected: o.rejections.add,
 	})
 }
 

@@ -193,14 +193,13 @@ func TestStreamsEndWithTheirSession(t *testing.T) {
 			d.signIn(text)
 			web := httptest.NewServer(d.echo)
 			defer web.Close()
-			ctx, cancel := context.WithTimeout(t.Context(), 4*auth.DefaultRecheck)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			r, err := http.NewRequestWithContext(ctx, http.MethodGet, web.URL+"/ui/default/v1/events/stream", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			r.Header.Set("Cookie", "stepwell_session="+d.cookie)
-			began := time.Now()
 			resp, err := web.Client().Do(r)
 			if err != nil || resp.StatusCode != http.StatusOK {
 				t.Fatalf("got %v, %v", resp, err)
@@ -211,8 +210,8 @@ func TestStreamsEndWithTheirSession(t *testing.T) {
 			for err == nil {
 				_, err = lines.ReadString('\n')
 			}
-			if took := time.Since(began); took < auth.DefaultRecheck/2 || took > 2*auth.DefaultRecheck {
-				t.Errorf("the stream ended after %s with %v", took, err)
+			if ctx.Err() != nil {
+				t.Errorf("the stream goes on a minute after its session; reading it: %v", err)
 			}
 			if got := d.status("default"); got != http.StatusUnauthorized {
 				t.Errorf("got %d, want 401", got)

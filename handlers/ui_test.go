@@ -56,6 +56,9 @@ func (d *dashboard) advance(by time.Duration) {
 	d.now = d.now.Add(by)
 }
 
+// recheck is how often the clients of streams are checked again.
+const recheck = 50 * time.Millisecond
+
 // newDashboard returns a server. Options may be changed before it starts.
 func newDashboard(t *testing.T, change func(*Options)) *dashboard {
 	t.Helper()
@@ -74,7 +77,7 @@ func newDashboard(t *testing.T, change func(*Options)) *dashboard {
 	d.keys = access.NewKeys(pool, d.clock)
 	o := Options{
 		Pool: pool, Log: eventlog.New(pool, hub, q, d.clock), Streams: read.NewStreams(pool, hub, d.clock), Queue: q,
-		Keys: d.keys, APIKey: environmentKey, Logger: logger, UI: true,
+		Keys: d.keys, APIKey: environmentKey, Recheck: recheck, Logger: logger, UI: true,
 		Stopping: context.Background(), Draining: context.Background(),
 	}
 	if change != nil {

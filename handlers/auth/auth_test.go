@@ -293,6 +293,9 @@ func TestRevocationEndsRunningRequests(t *testing.T) {
 func TestOpenRequestsAreCheckedTogether(t *testing.T) {
 	t.Parallel()
 	keys := newKeyStore()
+	if every := New(Options{Keys: keys}).revocations.every; every != 10*time.Second {
+		t.Errorf("they are asked every %s, want 10 s", every)
+	}
 	w := &New(Options{Keys: keys, Recheck: time.Hour}).revocations
 	w.check()
 	var open []context.Context
