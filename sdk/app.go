@@ -21,7 +21,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/stepwell-dev/stepwell/sdk/internal/api"
 	"github.com/stepwell-dev/stepwell/sdk/internal/schema"
 )
 
@@ -266,7 +265,7 @@ func (a *App) Announce(ctx context.Context, c *Client, url string) error {
 		d.Schemas[w.Name] = w.workflowSchemas
 	}
 	id := a.name + "@" + about.Build
-	put := api.Request{Method: http.MethodPut, Path: api.Path("deployments", id), Body: d}
+	put := apiRequest{method: http.MethodPut, path: apiPath("deployments", id), body: d}
 	if err := c.do(ctx, put, nil); err != nil {
 		return fmt.Errorf("register deployment %s: %w", id, err)
 	}

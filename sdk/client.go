@@ -12,17 +12,21 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 	"time"
-
-	"github.com/stepwell-dev/stepwell/sdk/internal/api"
 )
 
 // Client calls a server's API. It is safe for concurrent use.
 //
 // All its requests are safe to repeat, since those that write have an ID, and it repeats them if no answer comes or the
 // server asks for it: up to eight times, with random pauses that grow to five seconds, or those of Retry-After. What
-// waits for a run or follows its log is repeated until the context ends.
-type Client struct{ api *api.Client }
+// waits for a run is repeated until the context ends.
+type Client struct {
+	base  *url.URL
+	key   string
+	http  *http.Client
+	pause func(failures int) time.Duration // how long to wait after a number of failures in a row
+}
 
 // ClientConfig says which server a client calls.
 type ClientConfig struct {
@@ -47,57 +51,23 @@ func ClientConfigFromEnv() ClientConfig {
 
 // NewClient returns a client. It sends nothing yet.
 func NewClient(config ClientConfig) (*Client, error) {
-	c, err := api.New(config.URL, config.APIKey, cmp.Or(config.HTTP, defaultClient()))
-	if err != nil {
-		return nil, err
+	u, err := url.Parse(config.URL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("%q is not the address of a server, such as http://127.0.0.1:8788", config.URL)
 	}
-	return &Client{c}, nil
-}
-
-// APIError is the error of a request that the server refused.
-type APIError struct {
-	// Status is the HTTP status.
-	Status int
-	// Code is one of the codes in docs/api.md; empty if something in front of the server refused the request.
-	Code, Message string
-	// RequestID finds the request in the server's log.
-	RequestID string
-	// Details depend on the code; nil if there are none.
-	Details json.RawMessage
-	// RetryAfter is how long the server asks to wait, if the request can succeed later; otherwise 0.
-	RetryAfter time.Duration
-	// Uncertain means that the answer to an earlier attempt of the request was lost, so that one may have succeeded. A
-	// hook, for example, is not found when the payload that arrived was the last one of its run.
-	Uncertain bool
-
-	err error
-}
-
-// Error implements error.
-func (e *APIError) Error() string { return e.err.Error() }
-
-// Unwrap returns the reason why the request was not repeated until it succeeded, such as the end of the context.
-func (e *APIError) Unwrap() error { return e.err }
-
-// public turns an error of the API into an [*APIError].
-func public(err error) error {
-	if e, ok := errors.AsType[*api.Error](err); ok {
-		return &APIError{e.Status, e.Code, e.Message, e.RequestID, e.Details, e.RetryAfter, e.Uncertain, err}
-	}
-	return err
-}
-
-// do sends a request and decodes the answer into a value unless that is nil.
-func (c *Client) do(ctx context.Context, r api.Request, into any) error {
-	return public(c.api.Do(ctx, r, into))
+	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), ""
+	own := *cmp.Or(config.HTTP, defaultClient())
+	// A redirect would turn a POST into a GET, or send the key to another server.
+	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &Client{u, config.APIKey, &own, jittered}, nil
 }
 
 func (c *Client) get(ctx context.Context, path string, query url.Values, into any) error {
-	return c.do(ctx, api.Request{Method: http.MethodGet, Path: path, Query: query}, into)
+	return c.do(ctx, apiRequest{method: http.MethodGet, path: path, query: query}, into)
 }
 
 func (c *Client) post(ctx context.Context, path string, body, into any) error {
-	return c.do(ctx, api.Request{Method: http.MethodPost, Path: path, Body: body}, into)
+	return c.do(ctx, apiRequest{method: http.MethodPost, path: path, body: body}, into)
 }
 
 // getter reads something from the API.
@@ -187,7 +157,7 @@ func timeOrEmpty(t time.Time) string {
 // Runs yields runs, newest first, without their inputs and outputs. It reads page by page, as the loop goes on. An
 // error is the last element.
 func (c *Client) Runs(ctx context.Context, f Filter) iter.Seq2[RunDetails, error] {
-	return pages[RunDetails](ctx, c.get, api.Path("runs"), f.query())
+	return pages[RunDetails](ctx, c.get, apiPath("runs"), f.query())
 }
 
 // startBody is the body of the request that starts a run.
@@ -257,7 +227,7 @@ func start[I, O any](
 		return nil, b.err
 	}
 	var started RunDetails
-	if err := c.post(ctx, api.Path("runs"), b, &started); err != nil {
+	if err := c.post(ctx, apiPath("runs"), b, &started); err != nil {
 		return nil, err
 	}
 	return d.Handle(c, started.ID), nil
@@ -310,7 +280,7 @@ func (c *Client) resume(ctx context.Context, token string, payload any, options 
 	if err != nil {
 		return err
 	}
-	return c.post(ctx, api.Path("hooks", token, "resume"), map[string]any{"payload": s.payload, "resumeId": s.id}, nil)
+	return c.post(ctx, apiPath("hooks", token, "resume"), map[string]any{"payload": s.payload, "resumeId": s.id}, nil)
 }
 
 // Answer answers a question that is asked under the token. If nobody waits for an answer, the error is an [*APIError]
@@ -329,7 +299,7 @@ func (k *SignalKind[T]) Send(ctx context.Context, c *Client, data T, options ...
 	if s.keepFor > 0 {
 		body["keepFor"] = s.keepFor.String()
 	}
-	return c.post(ctx, api.Path("signals", k.name), body, nil)
+	return c.post(ctx, apiPath("signals", k.name), body, nil)
 }
 
 // Send sends a message to the run's inbox. A run without this inbox is an [*APIError] with the code inbox_not_found,
@@ -339,7 +309,7 @@ func (k *InboxKind[T]) Send(ctx context.Context, c *Client, runID string, payloa
 	if err != nil {
 		return err
 	}
-	return c.post(ctx, api.Path("runs", runID, "inbox", k.name), map[string]any{"id": s.id, "payload": s.payload}, nil)
+	return c.post(ctx, apiPath("runs", runID, "inbox", k.name), map[string]any{"id": s.id, "payload": s.payload}, nil)
 }
 
 // AtStart sends a message in the transaction that starts the run, which can have up to 100. With [RunKey] and [Join],
@@ -356,7 +326,7 @@ func (k *InboxKind[T]) AtStart(payload T, options ...SendOption) StartOption {
 // [*APIError] with the code run_not_found.
 func (k *Key[T]) Read(ctx context.Context, c *Client, runID string) (value T, ok bool, err error) {
 	var stored struct{ Value json.RawMessage }
-	err = c.get(ctx, api.Path("runs", runID, "store", k.name), nil, &stored)
+	err = c.get(ctx, apiPath("runs", runID, "store", k.name), nil, &stored)
 	if e, refused := errors.AsType[*APIError](err); refused && e.Code == "store_key_not_found" {
 		return value, false, nil
 	}

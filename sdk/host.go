@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stepwell-dev/stepwell/sdk/internal/api"
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
 )
 
@@ -32,7 +31,7 @@ var errStale = errors.New("the call is over")
 
 // callHost writes to a run's log and reads it during a call, by the credential of the call.
 type callHost struct {
-	api    *api.Client
+	client *Client
 	run    string // path of the run
 	header http.Header
 	lost   func(cause error) // ends the steps of the call
@@ -44,11 +43,11 @@ func (a *App) newHost(c call, lost func(error)) *callHost {
 	if server == "" && a.serving.signed {
 		server = strings.TrimSuffix(c.HooksURL, "hooks/")
 	}
-	client, err := api.New(server, c.Token, a.serving.http)
+	client, err := NewClient(ClientConfig{server, c.Token, a.serving.http})
 	if err != nil || c.Token == "" {
 		return nil
 	}
-	return &callHost{client, api.Path("runs", c.Run.ID), http.Header{"Stepwell-Invocation": {c.Invocation}}, lost}
+	return &callHost{client, apiPath("runs", c.Run.ID), http.Header{"Stepwell-Invocation": {c.Invocation}}, lost}
 }
 
 // Commit implements engine.Host. Its requests can be repeated, since commands are idempotent.
@@ -58,9 +57,9 @@ func (h *callHost) Commit(ctx context.Context, a engine.Answer, after int64) (ev
 		Events []loggedEvent
 		More   bool
 	}
-	err = h.do(ctx, api.Request{
-		Method: http.MethodPost, Path: h.run + "/commands", Query: url.Values{"after": {strconv.FormatInt(after, 10)}},
-		Body: answer{Commands: orEmpty(a.Commands), Open: a.Open},
+	err = h.do(ctx, apiRequest{
+		method: http.MethodPost, path: h.run + "/commands", query: url.Values{"after": {strconv.FormatInt(after, 10)}},
+		body: answer{Commands: orEmpty(a.Commands), Open: a.Open},
 	}, &page)
 	if err != nil {
 		return nil, err
@@ -112,14 +111,14 @@ func (h *callHost) readPayload(ctx context.Context, e *loggedEvent) error {
 }
 
 func (h *callHost) get(ctx context.Context, path string, query url.Values, into any) error {
-	return h.do(ctx, api.Request{Method: http.MethodGet, Path: path, Query: query}, into)
+	return h.do(ctx, apiRequest{method: http.MethodGet, path: path, query: query}, into)
 }
 
 // do sends a request. If the server refuses it because the call is over, it ends the steps of the call.
-func (h *callHost) do(ctx context.Context, r api.Request, into any) error {
-	r.Header = h.header
-	err := h.api.Do(ctx, r, into)
-	if e, ok := errors.AsType[*api.Error](err); ok && (e.Status == http.StatusGone || e.Code == "stale_invocation") {
+func (h *callHost) do(ctx context.Context, r apiRequest, into any) error {
+	r.header = h.header
+	err := h.client.do(ctx, r, into)
+	if e, ok := errors.AsType[*APIError](err); ok && (e.Status == http.StatusGone || e.Code == "stale_invocation") {
 		h.lost(ErrRunEnded)
 		return errStale
 	}

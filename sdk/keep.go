@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"time"
-
-	"github.com/stepwell-dev/stepwell/sdk/internal/api"
 )
 
 const (
@@ -80,7 +78,7 @@ func isRefused(err error) bool {
 	if errors.Is(err, errStale) {
 		return true
 	}
-	e, ok := errors.AsType[*api.Error](err)
+	e, ok := errors.AsType[*APIError](err)
 	return ok && e.Status/100 == 4 && e.Status != http.StatusTooManyRequests && e.Status != http.StatusRequestTimeout
 }
 
@@ -97,12 +95,12 @@ func (k *keptCall) end() {
 
 // keep says that the call is worked on.
 func (h *callHost) keep(ctx context.Context) error {
-	return h.do(ctx, api.Request{Method: http.MethodPost, Path: h.run + "/call/keep"}, nil)
+	return h.do(ctx, apiRequest{method: http.MethodPost, path: h.run + "/call/keep"}, nil)
 }
 
 // answer sends the answer to a server.
 func (h *callHost) answer(ctx context.Context, a reply) error {
-	return h.do(ctx, api.Request{Method: http.MethodPost, Path: h.run + "/call/answer", Body: a}, nil)
+	return h.do(ctx, apiRequest{method: http.MethodPost, path: h.run + "/call/answer", body: a}, nil)
 }
 
 // serveKept serves a call that is kept. If the connection has ended, the answer goes to any server.

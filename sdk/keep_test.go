@@ -12,8 +12,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/stepwell-dev/stepwell/sdk/internal/api"
 )
 
 // keeper is a server that is told about a call.
@@ -151,8 +149,8 @@ func TestLongCallsAreKept(t *testing.T) {
 // answer is not asked again.
 func TestAnswersAreSentWithPauses(t *testing.T) {
 	t.Parallel()
-	away := &api.Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Hour}
-	refused := &api.Error{Status: http.StatusBadRequest}
+	away := &APIError{Status: http.StatusServiceUnavailable, RetryAfter: time.Hour}
+	refused := &APIError{Status: http.StatusBadRequest}
 	for name, answers := range map[string][]error{"taken": {away, away, nil}, "refused": {away, away, refused}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

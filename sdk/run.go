@@ -10,8 +10,6 @@ import (
 	"net/url"
 	"strconv"
 	"time"
-
-	"github.com/stepwell-dev/stepwell/sdk/internal/api"
 )
 
 // Run is the handle of a run with output O, for code outside workflows.
@@ -110,7 +108,7 @@ func (r *Run[O]) Details(ctx context.Context) (RunDetails, error) {
 }
 
 func (r *Run[O]) path(more ...string) string {
-	return api.Path(append([]string{"runs", r.id}, more...)...)
+	return apiPath(append([]string{"runs", r.id}, more...)...)
 }
 
 // poll is how long the server waits for the end of a run before it answers.
@@ -120,8 +118,8 @@ const poll = 30 * time.Second
 // is cancelled, a [*RunCancelledError]. Wait outlives restarts of the server: it ends with the run, with the context,
 // or with a request that is refused for good.
 func (r *Run[O]) Wait(ctx context.Context) (output O, err error) {
-	long := api.Request{
-		Method: http.MethodGet, Path: r.path("wait"), Query: url.Values{"timeout": {poll.String()}}, Poll: poll,
+	long := apiRequest{
+		method: http.MethodGet, path: r.path("wait"), query: url.Values{"timeout": {poll.String()}}, poll: poll,
 	}
 	for {
 		var info RunDetails

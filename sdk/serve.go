@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stepwell-dev/stepwell/sdk/internal/api"
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
 	"github.com/stepwell-dev/stepwell/sdk/signature"
 )
@@ -101,7 +100,7 @@ func (a *App) checkServer() error {
 	if a.serving.server == "" {
 		return nil
 	}
-	if _, err := api.New(a.serving.server, "", a.serving.http); err != nil {
+	if _, err := NewClient(ClientConfig{URL: a.serving.server}); err != nil {
 		return fmt.Errorf("the server of AppConfig or STEPWELL_URL: %w", err)
 	}
 	return nil

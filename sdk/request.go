@@ -1,6 +1,4 @@
-// Package api sends requests to the API of a Stepwell server, and repeats them if they fail for a passing reason. Its
-// callers send only requests that are safe to repeat.
-package api
+package stepwell
 
 import (
 	"bytes"
@@ -13,48 +11,25 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/sdk/internal/backoff"
 )
 
 const (
-	// attempts is how often a request is sent at most, unless it is a long poll. With their pauses, the attempts take a
-	// quarter of a minute, in which a server restarts.
-	attempts = 8
+	// requestAttempts is how often a request is sent at most, unless it is a long poll. With their pauses, the attempts
+	// take a quarter of a minute, in which a server restarts.
+	requestAttempts = 8
 	// firstPause and longestPause bound the pauses between attempts.
 	firstPause, longestPause = 100 * time.Millisecond, 5 * time.Second
 	// longestRetryAfter is the longest time that the server can ask a client to wait. A request that it asks to repeat
 	// later, such as tomorrow, fails.
 	longestRetryAfter = 30 * time.Second
-	// attemptTimeout limits an attempt. A long poll adds the time for which it asks the server to wait.
-	attemptTimeout = 30 * time.Second
+	// requestTimeout limits an attempt. A long poll adds the time for which it asks the server to wait.
+	requestTimeout = 30 * time.Second
 	// longestAnswer is the size limit of an answer in bytes: a run has an input and an output of 16 MiB each.
 	longestAnswer = 64 << 20
 )
-
-// Client calls the API of one server.
-type Client struct {
-	base *url.URL
-	key  string
-	http *http.Client
-	// pause returns how long to wait after a number of failures in a row.
-	pause func(failures int) time.Duration
-}
-
-// New returns a client. The key may be empty, for servers that need none.
-func New(base, key string, client *http.Client) (*Client, error) {
-	u, err := url.Parse(base)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("%q is not the address of a server, such as http://127.0.0.1:8788", base)
-	}
-	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), ""
-	own := *client
-	// A redirect would turn a POST into a GET, or send the key to another server.
-	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Client{u, key, &own, jittered}, nil
-}
 
 // jittered returns a random pause that doubles with each failure, so that clients do not come back all at once.
 func jittered(failures int) time.Duration {
@@ -62,8 +37,8 @@ func jittered(failures int) time.Duration {
 	return longest/2 + rand.N(longest/2) //nolint:gosec // a pause is no secret
 }
 
-// Path returns an API path from unescaped segments.
-func Path(segments ...string) string {
+// apiPath returns a path of the API from unescaped segments.
+func apiPath(segments ...string) string {
 	path := "/v1"
 	for _, s := range segments {
 		path += "/" + url.PathEscape(s)
@@ -71,37 +46,35 @@ func Path(segments ...string) string {
 	return path
 }
 
-// Request is a request that is safe to repeat.
-type Request struct {
-	Method, Path string
-	Query        url.Values
-	Header       http.Header // besides those of all requests
-	// Body is encoded as JSON; nil for none.
-	Body any
-	// Poll is how long the server waits before it answers; 0 if the request is no long poll.
-	Poll time.Duration
+// apiRequest is a request that is safe to repeat.
+type apiRequest struct {
+	method, path string
+	query        url.Values
+	header       http.Header   // besides those of all requests
+	body         any           // encoded as JSON; nil for none
+	poll         time.Duration // how long the server waits before it answers; 0 if it is no long poll
 }
 
-// Do sends a request, and decodes the answer into a value unless that is nil. It repeats the request if there is no
-// answer, or one that asks for it; a long poll until the context ends. The error is an [*Error] if the server answered,
-// and the context's if that ended first; it then also has the last failure.
-func (c *Client) Do(ctx context.Context, r Request, into any) error {
+// do sends a request, and decodes the answer into a value unless that is nil. It repeats the request if there is no
+// answer, or one that asks for it; a long poll until the context ends. The error is an [*APIError] if the server
+// answered, and the context's if that ended first; it then also has the last failure.
+func (c *Client) do(ctx context.Context, r apiRequest, into any) error {
 	var body []byte
-	if r.Body != nil {
+	if r.body != nil {
 		var err error
-		if body, err = json.Marshal(r.Body); err != nil {
+		if body, err = json.Marshal(r.body); err != nil {
 			return fmt.Errorf("encode the request: %w", err)
 		}
 	}
 	uncertain := false
 	for failures := 0; ; {
 		err := c.once(ctx, r, body, into)
-		refused, answered := errors.AsType[*Error](err)
+		refused, answered := errors.AsType[*APIError](err)
 		if answered {
 			refused.Uncertain = uncertain
 		}
 		uncertain = uncertain || !answered || refused.mayHaveActed()
-		if failures++; err == nil || !transient(err) || failures == attempts && r.Poll == 0 {
+		if failures++; err == nil || !transient(err) || failures == requestAttempts && r.poll == 0 {
 			return err
 		}
 		if err := c.wait(ctx, failures, err); err != nil {
@@ -111,8 +84,8 @@ func (c *Client) Do(ctx context.Context, r Request, into any) error {
 }
 
 // once makes one attempt.
-func (c *Client) once(ctx context.Context, r Request, body []byte, into any) error {
-	limited, cancel := context.WithTimeout(ctx, attemptTimeout+r.Poll)
+func (c *Client) once(ctx context.Context, r apiRequest, body []byte, into any) error {
+	limited, cancel := context.WithTimeout(ctx, requestTimeout+r.poll)
 	defer cancel()
 	resp, err := c.send(limited, r, body)
 	if err != nil {
@@ -136,16 +109,16 @@ func (c *Client) once(ctx context.Context, r Request, body []byte, into any) err
 }
 
 // send sends a request once, and returns an answer with a status 2xx, whose body the caller closes.
-func (c *Client) send(ctx context.Context, r Request, body []byte) (*http.Response, error) {
-	target := c.base.String() + r.Path
-	if len(r.Query) > 0 {
-		target += "?" + r.Query.Encode()
+func (c *Client) send(ctx context.Context, r apiRequest, body []byte) (*http.Response, error) {
+	target := c.base.String() + r.path
+	if len(r.query) > 0 {
+		target += "?" + r.query.Encode()
 	}
-	req, err := http.NewRequestWithContext(ctx, r.Method, target, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, r.method, target, bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("create the request: %w", err)
 	}
-	maps.Copy(req.Header, r.Header)
+	maps.Copy(req.Header, r.header)
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -158,7 +131,7 @@ func (c *Client) send(ctx context.Context, r Request, body []byte) (*http.Respon
 	}
 	if resp.StatusCode/100 != 2 {
 		defer func() { _ = resp.Body.Close() }()
-		return nil, newError(r, resp)
+		return nil, newAPIError(r, resp)
 	}
 	return resp, nil
 }
@@ -167,7 +140,7 @@ func (c *Client) send(ctx context.Context, r Request, body []byte) (*http.Respon
 // last failure, if the context ends first.
 func (c *Client) wait(ctx context.Context, failures int, last error) error {
 	pause := c.pause(failures)
-	if e, ok := errors.AsType[*Error](last); ok {
+	if e, ok := errors.AsType[*APIError](last); ok {
 		pause = max(pause, e.RetryAfter)
 	}
 	timer := time.NewTimer(pause)

@@ -1,4 +1,4 @@
-package api
+package stepwell
 
 import (
 	"context"
@@ -46,7 +46,7 @@ func TestRequestsAreRepeated(t *testing.T) {
 		"a success":              {[]http.HandlerFunc{success}, 1, 0, false},
 		"a lost answer":          {[]http.HandlerFunc{cut, success}, 2, 0, false},
 		"busy":                   {[]http.HandlerFunc{status(503, "0"), status(429, ""), success}, 3, 0, false},
-		"always down":            {[]http.HandlerFunc{status(503, "")}, attempts, 503, false},
+		"always down":            {[]http.HandlerFunc{status(503, "")}, requestAttempts, 503, false},
 		"a proxy without answer": {[]http.HandlerFunc{status(504, ""), status(404, "")}, 2, 404, true},
 		"a refusal":              {[]http.HandlerFunc{status(409, "")}, 1, 409, false},
 		"a refusal after a loss": {[]http.HandlerFunc{cut, status(404, "")}, 2, 404, true},
@@ -58,11 +58,11 @@ func TestRequestsAreRepeated(t *testing.T) {
 			a := &answers{list: test.answers}
 			c := newTestClient(t, a)
 			var got struct{ OK bool }
-			err := c.Do(t.Context(), Request{Method: http.MethodPost, Path: "/v1/x", Body: map[string]int{}}, &got)
+			err := c.do(t.Context(), apiRequest{method: http.MethodPost, path: "/v1/x", body: map[string]int{}}, &got)
 			if a.n != test.sent {
 				t.Errorf("sent %d times, want %d", a.n, test.sent)
 			}
-			e := &Error{}
+			e := &APIError{}
 			if errors.As(err, &e) != (test.status != 0) || e.Status != test.status || e.Uncertain != test.uncertain {
 				t.Errorf("got %v", err)
 			}
@@ -84,18 +84,17 @@ func TestPausesRespectTheServer(t *testing.T) {
 	}
 	ctx, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
 	defer cancel()
-	last := &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Hour}
+	last := &APIError{Status: http.StatusServiceUnavailable, RetryAfter: time.Hour}
 	err := newTestClient(t, nil).wait(ctx, 1, last)
 	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, last) {
 		t.Errorf("the pause ended with %v, want the end of the context and the last failure", err)
 	}
 }
 
-// TestAStreamThatBreaksGoesOn loses the connection within an event.
 func TestAddressesAreChecked(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"", "127.0.0.1:8788", "localhost", "ftp://x", "http://", "http://a b"} {
-		if _, err := New(address, "", http.DefaultClient); err == nil {
+		if _, err := NewClient(ClientConfig{URL: address}); err == nil {
 			t.Errorf("%q is accepted", address)
 		}
 	}
@@ -106,7 +105,7 @@ func newTestClient(t *testing.T, h http.Handler) *Client {
 	t.Helper()
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
-	c, err := New(s.URL+"/", "key", s.Client())
+	c, err := NewClient(ClientConfig{s.URL + "/", "key", s.Client()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,13 +118,13 @@ func TestAContextThatHasEndedIsNotTheServersFault(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	t.Cleanup(server.Close)
-	c, err := New(server.URL, "", http.DefaultClient)
+	c, err := NewClient(ClientConfig{URL: server.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	err = c.Do(ctx, Request{Method: http.MethodGet, Path: "/v1/runs"}, nil)
+	err = c.do(ctx, apiRequest{method: http.MethodGet, path: "/v1/runs"}, nil)
 	if !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "is the server running") {
 		t.Errorf("got %v", err)
 	}

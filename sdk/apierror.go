@@ -1,4 +1,4 @@
-package api
+package stepwell
 
 import (
 	"crypto/tls"
@@ -12,24 +12,27 @@ import (
 	"time"
 )
 
-// Error is an answer that is no success.
-type Error struct {
+// APIError is the error of a request that the server refused.
+type APIError struct {
 	// Status is the HTTP status.
 	Status int
-	// Code, Message, RequestID and Details are those of the answer. If something in front of the server answered, Code
-	// is empty.
-	Code, Message, RequestID string
-	Details                  json.RawMessage
-	// RetryAfter is how long the server asks to wait before the request is repeated; 0 if it does not ask.
+	// Code is one of the codes in docs/api.md; empty if something in front of the server refused the request.
+	Code, Message string
+	// RequestID finds the request in the server's log.
+	RequestID string
+	// Details depend on the code; nil if there are none.
+	Details json.RawMessage
+	// RetryAfter is how long the server asks to wait, if the request can succeed later; otherwise 0.
 	RetryAfter time.Duration
-	// Uncertain means that an earlier attempt of the request got no answer, and may have had its effect.
+	// Uncertain means that the answer to an earlier attempt of the request was lost, so that one may have succeeded. A
+	// hook, for example, is not found when the payload that arrived was the last one of its run.
 	Uncertain bool
 
 	request string
 }
 
 // Error implements error.
-func (e *Error) Error() string {
+func (e *APIError) Error() string {
 	text := e.Message
 	switch {
 	case e.Code != "":
@@ -50,7 +53,7 @@ func (e *Error) Error() string {
 
 // mayHaveActed reports whether the request may have had its effect all the same: the server failed, or something in
 // front of it did not get its answer.
-func (e *Error) mayHaveActed() bool {
+func (e *APIError) mayHaveActed() bool {
 	switch e.Status {
 	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusGatewayTimeout:
 		return true
@@ -61,8 +64,8 @@ func (e *Error) mayHaveActed() bool {
 // longestError is the size limit in bytes of an error's body.
 const longestError = 1 << 20
 
-func newError(r Request, resp *http.Response) *Error {
-	e := &Error{Status: resp.StatusCode, request: r.Method + " " + r.Path, RequestID: resp.Header.Get("X-Request-Id")}
+func newAPIError(r apiRequest, resp *http.Response) *APIError {
+	e := &APIError{Status: resp.StatusCode, request: r.method + " " + r.path, RequestID: resp.Header.Get("X-Request-Id")}
 	if seconds, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 31); err == nil {
 		e.RetryAfter = time.Duration(seconds) * time.Second
 	}
@@ -114,7 +117,7 @@ func transient(err error) bool {
 	if _, untrusted := errors.AsType[*tls.CertificateVerificationError](err); untrusted {
 		return false
 	}
-	if e, ok := errors.AsType[*Error](err); ok {
+	if e, ok := errors.AsType[*APIError](err); ok {
 		switch e.Status {
 		case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
 			http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
