@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net/http"
 	"os"
 	"reflect"
@@ -170,36 +169,6 @@ func unkeepable[T any](what, of string) []string {
 	return nil
 }
 
-// description is what an app says about itself.
-type description struct {
-	Name      string                `json:"name"`
-	Build     string                `json:"build,omitempty"`
-	Workflows []workflowDescription `json:"workflows"`
-}
-
-type workflowDescription struct {
-	Name string `json:"name"`
-	workflowSchemas
-}
-
-type workflowSchemas struct {
-	Input  schema.Schema `json:"input"`
-	Output schema.Schema `json:"output"`
-}
-
-func (a *App) describe() description {
-	d := description{a.name, a.build, []workflowDescription{}}
-	if d.Build == "" {
-		d.Build = revision()
-	}
-	for _, name := range slices.Sorted(maps.Keys(a.workflows)) {
-		input, _ := schema.Of(a.workflows[name].input) // an app with types that are lost has no handler
-		output, _ := schema.Of(a.workflows[name].output)
-		d.Workflows = append(d.Workflows, workflowDescription{name, workflowSchemas{input, output}})
-	}
-	return d
-}
-
 // revision identifies the program. It is empty if the program can neither tell where it comes from nor read itself.
 var revision = sync.OnceValue(func() string {
 	settings := map[string]string{}
@@ -241,10 +210,16 @@ func programHash() string {
 
 // deployment is how the API registers a deployment.
 type deployment struct {
-	URL       string                     `json:"url"`
-	Build     string                     `json:"build"`
-	Workflows []string                   `json:"workflows"`
-	Schemas   map[string]workflowSchemas `json:"schemas"`
+	URL       string             `json:"url"`
+	Build     string             `json:"build"`
+	Workflows []string           `json:"workflows"`
+	Schemas   map[string]schemas `json:"schemas"`
+}
+
+// schemas are those of a workflow.
+type schemas struct {
+	Input  schema.Schema `json:"input"`
+	Output schema.Schema `json:"output"`
 }
 
 // Announce registers the app at its URL, with its workflows and the schemas of their inputs and outputs. The ID of the
@@ -255,16 +230,21 @@ func (a *App) Announce(ctx context.Context, c *Client, url string) error {
 	if err := a.check(); err != nil {
 		return err
 	}
-	about := a.describe()
-	if about.Build == "" {
+	build := a.build
+	if build == "" {
+		build = revision()
+	}
+	if build == "" {
 		return errors.New("the program does not know its revision, and cannot read itself: set Build of AppConfig")
 	}
-	d := deployment{url, about.Build, []string{}, map[string]workflowSchemas{}}
-	for _, w := range about.Workflows {
-		d.Workflows = append(d.Workflows, w.Name)
-		d.Schemas[w.Name] = w.workflowSchemas
+	d := deployment{url, build, []string{}, map[string]schemas{}}
+	for name, w := range a.workflows {
+		input, _ := schema.Of(w.input) // types that are lost were refused
+		output, _ := schema.Of(w.output)
+		d.Workflows, d.Schemas[name] = append(d.Workflows, name), schemas{input, output}
 	}
-	id := a.name + "@" + about.Build
+	slices.Sort(d.Workflows)
+	id := a.name + "@" + build
 	put := apiRequest{method: http.MethodPut, path: apiPath("deployments", id), body: d}
 	if err := c.do(ctx, put, nil); err != nil {
 		return fmt.Errorf("register deployment %s: %w", id, err)

@@ -124,8 +124,7 @@ func (c *calls) close() (idle chan struct{}) {
 	return idle
 }
 
-// guard counts the calls that pass, describes the app to those who GET it, and refuses calls during a shutdown, so that
-// the server calls another process.
+// guard counts the calls that pass, and refuses calls during a shutdown, so that the server calls another process.
 func (a *App) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, end, ok := a.calls.begin(r.Context())
@@ -135,10 +134,6 @@ func (a *App) guard(next http.Handler) http.Handler {
 			return
 		}
 		defer end()
-		if r.Method == http.MethodGet {
-			jsonReply(http.StatusOK, a.describe()).write(w)
-			return
-		}
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }

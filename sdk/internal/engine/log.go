@@ -32,10 +32,6 @@ type Data struct {
 	Open []string `json:"open"`
 	// ConflictingRunID is the run that has the token of a hook.
 	ConflictingRunID string `json:"conflictingRunId"`
-	// Token is the token of a hook.
-	Token string `json:"token"`
-	// MessageID is the sender's ID of a message to an inbox.
-	MessageID string `json:"messageId"`
 	// Reason is why somebody has asked to cancel the run.
 	Reason string `json:"reason"`
 	// Verified is the scheme by which the sender of a payload was verified.

@@ -29,9 +29,6 @@ type command struct {
 		Error      json.RawMessage
 		RetryAfter string
 	}
-	// Limits and Priority of runStep bound nothing here.
-	Limits   json.RawMessage
-	Priority string
 	// Of recordStep:
 	Seen               int64
 	StartedAt, EndedAt time.Time
