@@ -13,7 +13,7 @@
 // order in which the workflow asked for them.
 //
 // [EveryCrash] repeats a test with a crash at each place where there can be one, and [EveryOrder] with each order in
-// which results and messages can come.
+// which results and messages can come. [Replay] replays runs of a server.
 package stepwelltest
 
 import (
