@@ -84,7 +84,7 @@ type Server struct {
 var features = []string{
 	"seen", "commands", "at", "heard", "firstAttempt", "retryAfter",
 	"cancelStep", "cancelWait", "cancel",
-	"await", "keep", "held",
+	"await", "keep", "blocked",
 	"store", "inbox", "skipped",
 	"http", "async", "emit", "startRun", "notReady", "answer",
 }

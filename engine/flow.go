@@ -206,7 +206,7 @@ func decodeEvent(text json.RawMessage) (event flow.Event, err error) {
 	return event, nil
 }
 
-// refusal is the answer of a function that refuses a call. The run is held until a call succeeds.
+// refusal is the answer of a function that refuses a call. The run is blocked until a call succeeds.
 func refusal(code, message string) answer {
 	body, err := json.Marshal(map[string]contract.Failure{"error": {Message: message, Code: code}})
 	if err != nil {

@@ -99,7 +99,7 @@ func (e *Engine) takeRunAnswer(ctx context.Context, d queue.Delivery, a answer) 
 	}
 	if !a.ok() {
 		e.kept.forget(d.RunID)
-		return d.Release(ctx, d.Failure(e.hold(d, a)))
+		return d.Release(ctx, d.Failure(e.refused(d, a)))
 	}
 	var position struct{ Seen int64 }
 	if err := json.Unmarshal(a.body, &position); err != nil || position.Seen < 1 {

@@ -126,7 +126,7 @@ func TestUnhealthyDeploymentIsNotCalled(t *testing.T) {
 	for _, id := range ids {
 		again.wantEnd(t, id, entities.RunCompleted, `null`)
 	}
-	if got := d.details(t); got.UnhealthySince != nil || got.HeldUntil != nil || got.Failures != 0 || got.Error != "" {
+	if got := d.details(t); got.UnhealthySince != nil || got.TrialAt != nil || got.Failures != 0 || got.Error != "" {
 		t.Errorf("got %+v", got.State)
 	}
 	if n := a.most.Load(); n != 1 {
@@ -141,7 +141,7 @@ func TestOneCallIsMadeAfterTheHold(t *testing.T) {
 	a.sick.Store(true)
 	d, _ := probing(t, testdb.New(t))
 	d.registerProbed(t, a, health.Settings{
-		Every: health.Duration(time.Hour), FailAfter: 1, Hold: health.Duration(time.Hour),
+		Every: health.Duration(time.Hour), FailAfter: 1, TrialEvery: health.Duration(time.Hour),
 	})
 	d.waitUntilUnhealthy(t)
 	ids := []entities.RunID{d.startRun(t, `1`), d.startRun(t, `2`), d.startRun(t, `3`)}
@@ -151,7 +151,7 @@ func TestOneCallIsMadeAfterTheHold(t *testing.T) {
 	if n := a.calls.Load(); n != 0 {
 		t.Errorf("it was called %d times", n)
 	}
-	d.exec(t, `UPDATE deployments SET held_until = now()`)
+	d.exec(t, `UPDATE deployments SET trial_at = now()`)
 	d.exec(t, `UPDATE messages SET due_at = now() WHERE work = 'run'`)
 	d.WakeTimer(nil)
 	for _, id := range ids {
@@ -162,13 +162,13 @@ func TestOneCallIsMadeAfterTheHold(t *testing.T) {
 	}
 }
 
-// TestOnlyOneMayTry the deployment when its hold is over, whoever asks.
+// TestOnlyOneMayTry the deployment when a trial call is due, whoever asks.
 func TestOnlyOneMayTry(t *testing.T) {
 	t.Parallel()
 	a := serveProbed(t)
 	d := idleServer(t, testdb.New(t))
 	d.registerProbed(t, a, health.Settings{})
-	d.exec(t, `UPDATE deployments SET unhealthy_since = now(), held_until = now()`)
+	d.exec(t, `UPDATE deployments SET unhealthy_since = now(), trial_at = now()`)
 	tried := make(chan bool)
 	const racers = 16
 	for range racers {
@@ -189,8 +189,8 @@ func TestOnlyOneMayTry(t *testing.T) {
 	if n != 1 {
 		t.Errorf("%d may try", n)
 	}
-	if n := d.count(t, `SELECT count(*) FROM deployments WHERE held_until > now() + interval '9 minutes'`); n != 1 {
-		t.Error("the hold does not last as long again")
+	if n := d.count(t, `SELECT count(*) FROM deployments WHERE trial_at > now() + interval '9 minutes'`); n != 1 {
+		t.Error("the next trial call is not as much later")
 	}
 }
 
@@ -231,7 +231,7 @@ func TestOnlyANewDeployForgetsTheHealth(t *testing.T) {
 		}
 		put(queue.Deployment{URL: url, Build: "1", Health: &settings})
 		d.exec(t, `UPDATE deployments SET probed_at = now(), probe_failures = 2, probe_error = '503',
-			(unhealthy_since, held_until) = (SELECT now(), now() + interval '1 h' WHERE $1)`, test.unhealthy)
+			(unhealthy_since, trial_at) = (SELECT now(), now() + interval '1 h' WHERE $1)`, test.unhealthy)
 		d.exec(t, `UPDATE messages SET due_at = now() + interval '1 h' WHERE work = 'probe'`)
 		before := d.details(t).State
 		written := put(test.again)
@@ -257,15 +257,15 @@ func TestRecoveryDuringTheReleaseOfADelivery(t *testing.T) {
 	a := serveProbed(t)
 	d := newServer(t, testdb.New(t))
 	d.registerProbed(t, a, health.Settings{})
-	d.exec(t, `UPDATE deployments SET unhealthy_since = now(), held_until = now() + interval '1 h'`)
+	d.exec(t, `UPDATE deployments SET unhealthy_since = now(), trial_at = now() + interval '1 h'`)
 	var withheld atomic.Int64
 	d.worker(t, func(o *queue.WorkerOptions) {
 		o.Handlers = d.runs.Handlers()
 		invoke := o.Handlers[message.WorkRun]
 		o.Handlers[message.WorkRun] = func(ctx context.Context, work queue.Delivery) error {
-			if work.HeldUntil != nil {
+			if work.TrialAt != nil {
 				withheld.Add(1)
-				d.exec(t, `UPDATE deployments SET unhealthy_since = NULL, held_until = NULL`)
+				d.exec(t, `UPDATE deployments SET unhealthy_since = NULL, trial_at = NULL`)
 				if err := d.Recovered(ctx, project, deployment, work.ClaimedAt); err != nil {
 					t.Error(err)
 				}
@@ -292,7 +292,7 @@ func TestUnhealthyDeploymentHoldsNoSlots(t *testing.T) {
 			d.register(t, "bank", "http://127.0.0.1:1")
 			if name == "unhealthy" {
 				d.exec(t, `UPDATE deployments SET health = '{"path": "/"}', unhealthy_since = now(),
-					held_until = now() + interval '1 h' WHERE id = 'bank'`)
+					trial_at = now() + interval '1 h' WHERE id = 'bank'`)
 			}
 			id := d.startRun(t, `null`)
 			eventually(t, "the step waits, and holds no slot", func() bool {

@@ -117,7 +117,7 @@ func (e *invocationEnd) suspend(b *pgx.Batch) {
 		)
 		UPDATE messages m
 		SET lease = '', holder = '', again = false, due_at = invocation.next, delivery_count = 0, unreached = 0, cut_off = 0,
-			first_failed_at = NULL, last_error = '', held = NULL
+			first_failed_at = NULL, last_error = '', blocked = NULL
 		FROM invocation WHERE `+queue.OfLease+` AND (next IS NOT NULL OR NOT open)
 		RETURNING true`, e.Lease, e.newEvents, awaits, at, steps,
 	).QueryRow(func(row pgx.Row) error {

@@ -35,14 +35,14 @@ func (e *Engine) invoke(ctx context.Context, d queue.Delivery) error {
 	}
 	if isTooLarge(err) {
 		f := d.Failure(err)
-		f.Held = &message.Held{Code: CodeAnswerTooLarge, Message: err.Error()}
+		f.Blocked = &message.Blocked{Code: CodeAnswerTooLarge, Message: err.Error()}
 		return &f
 	}
 	if err != nil {
 		return err
 	}
 	if !a.ok() {
-		return e.hold(d, a)
+		return e.refused(d, a)
 	}
 	return e.applyAnswer(ctx, d, run, a)
 }
@@ -51,9 +51,9 @@ func (e *Engine) invoke(ctx context.Context, d queue.Delivery) error {
 // goes on as soon as the right code is deployed.
 const longestDiverged = time.Minute
 
-// hold returns the failure of an invocation that the function has refused. If the answer has a code, the run is held
-// until a call succeeds. The code [message.CodeStale] says that another copy of the call has gone on with the run.
-func (e *Engine) hold(d queue.Delivery, a answer) error {
+// refused returns the failure of an invocation that the function has refused. If the answer has a code, the run is
+// blocked until a call succeeds. The code [message.CodeStale] says that another copy of the call has gone on with the run.
+func (e *Engine) refused(d queue.Delivery, a answer) error {
 	text, _ := parseFailure(a, nil)
 	if a.status == http.StatusConflict && text.Code == message.CodeStale {
 		f := d.Failure(queue.ErrOvertaken)
@@ -62,7 +62,7 @@ func (e *Engine) hold(d queue.Delivery, a answer) error {
 	f := d.Failure(d.Refused(a.status, a.body))
 	f.After = max(f.After, a.retryAfter)
 	if entities.ValidateName("code", text.Code) == nil {
-		f.Held = &message.Held{Code: text.Code, Message: text.Message}
+		f.Blocked = &message.Blocked{Code: text.Code, Message: text.Message}
 		if text.Code == message.CodeDiverged {
 			f.After = min(f.After, longestDiverged)
 		}

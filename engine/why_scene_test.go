@@ -124,7 +124,7 @@ func whyScenes() map[string]whyScene {
 			},
 		},
 		"answers too much": {
-			answer: func(c *functionCall) { c.replyAs(http.StatusOK, strings.Repeat(" ", contract.MaxAnswer+1)) }, kind: why.Held,
+			answer: func(c *functionCall) { c.replyAs(http.StatusOK, strings.Repeat(" ", contract.MaxAnswer+1)) }, kind: why.FunctionRefuses,
 			verdict: why.VerdictBlocked, remedy: registers,
 			check: func(r why.Reason) bool { return r.Error.Code == CodeAnswerTooLarge },
 		},
@@ -140,7 +140,7 @@ func whyScenes() map[string]whyScene {
 			check: func(r why.Reason) bool { return r.Error.Code == "diverged" && r.Error.Message == "order.go:41" },
 		},
 		"panics": {
-			answer: answersStatus(500, `{"error":{"code":"panic","message":"nil map"}}`), kind: why.Held,
+			answer: answersStatus(500, `{"error":{"code":"panic","message":"nil map"}}`), kind: why.FunctionRefuses,
 			verdict: why.VerdictBlocked, remedy: registers, check: func(r why.Reason) bool { return r.Error.Code == "panic" },
 		},
 		"answer that is refused": {

@@ -98,7 +98,7 @@ func notOurs(err error) error {
 func (s *State) Seq() int64 { return s.root.seq }
 
 // Bytes returns how much memory the state takes, about.
-func (s *State) Bytes() int64 { return s.root.held + int64(len(s.root.input)) }
+func (s *State) Bytes() int64 { return s.root.bytes + int64(len(s.root.input)) }
 
 // Next returns the commands that follow. The state stays as the log has it.
 func (s *State) Next(ctx context.Context) ([]any, error) {

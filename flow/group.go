@@ -159,7 +159,7 @@ func (s *state) applyInBody(i int, rest string, e Event) error {
 	case rest == itemsSuffix:
 		before := g.items.size()
 		err := g.items.apply(e)
-		s.held += g.items.size() - before
+		s.bytes += g.items.size() - before
 		return err
 	case rest[0] == '.':
 		return s.applyPlanned(g, i, rest[1:], e)
@@ -185,14 +185,14 @@ func (s *state) applyInBody(i int, rest string, e Event) error {
 		g.frames[n] = f
 		g.begun, g.open = g.begun+1, g.open+1
 		g.ended = append(g.ended, progress{})
-		s.held += frameBytes + endedBytes
+		s.bytes += frameBytes + endedBytes
 	}
 	if err := g.applyTo(f, n, rest, e); err != nil {
 		return err
 	}
 	g.settle(f, n)
 	if g.frames[n] == nil {
-		s.held -= frameBytes
+		s.bytes -= frameBytes
 	}
 	return nil
 }
@@ -230,14 +230,14 @@ func (g *group) applyTo(f *state, n int, rest string, e Event) error {
 	}
 	switch e.Type { // the end of the instance is recorded
 	case entities.EventStepCompleted:
-		f.held += int64(len(e.Payload))
+		f.bytes += int64(len(e.Payload))
 		g.end(n, progress{status: statusCompleted, output: orNull(e.Payload), seq: e.Seq})
 	case entities.EventStepFailed:
 		failure, err := failureOf(e)
 		if err != nil {
 			return err
 		}
-		f.held += int64(len(e.Payload))
+		f.bytes += int64(len(e.Payload))
 		g.end(n, progress{status: statusFailed, error: e.Payload, code: failure.Code, seq: e.Seq})
 	default:
 	}

@@ -50,7 +50,7 @@ type history struct {
 
 	at    time.Time // the log's clock
 	seq   int64     // of the last event
-	held  int64     // bytes of values and instances
+	bytes int64     // bytes of values and instances
 	begun bool      // whether anything has been decided
 	asked bool      // whether the run is asked to cancel
 	timed bool      // whether the wait that limits the run's time has begun
@@ -165,7 +165,7 @@ func (s *state) applyAt(id string, e Event) error {
 		return err
 	}
 	if g := s.groups[i]; g != nil && s.steps[i].status.ended() {
-		s.held -= g.release()
+		s.bytes -= g.release()
 	}
 	return nil
 }
@@ -219,7 +219,7 @@ func (s *state) applyStep(p *progress, i int, e Event) error {
 	case entities.EventStepCreated, entities.EventWaitCreated, entities.EventHookCreated:
 		p.status = statusOpen
 	case entities.EventHookReceived:
-		s.held += int64(len(e.Payload))
+		s.bytes += int64(len(e.Payload))
 		if f := e.Unreadable(); f != nil {
 			*p = failedWith(*f, e.Seq)
 		} else {
@@ -227,14 +227,14 @@ func (s *state) applyStep(p *progress, i int, e Event) error {
 		}
 	case entities.EventStepCompleted, entities.EventWaitCompleted:
 		*p = completedBy(e)
-		s.held += int64(len(e.Payload))
+		s.bytes += int64(len(e.Payload))
 	case entities.EventStepFailed:
 		f, err := failureOf(e)
 		if err != nil {
 			return err
 		}
 		*p = progress{status: statusFailed, error: e.Payload, code: f.Code, seq: e.Seq}
-		s.held += int64(len(e.Payload))
+		s.bytes += int64(len(e.Payload))
 	case entities.EventHookConflict:
 		*p = failedWith(contract.Failure{Message: "another hook has the token", Code: codeHookConflict}, e.Seq)
 	case entities.EventWaitCancelled, entities.EventHookDisposed:
@@ -265,7 +265,7 @@ func (s *state) note(p *progress, i int, e Event) {
 	case entities.EventStepCreated:
 		if s.Program.steps[i].undo != nil && p == &s.steps[i] {
 			s.inputs[i] = e.Payload
-			s.held += int64(len(e.Payload))
+			s.bytes += int64(len(e.Payload))
 		}
 	default:
 	}

@@ -95,7 +95,7 @@ func plant(t *testing.T) *plantation {
 	failed = request(entities.EventRunFailed, "", "")
 	failed.Extra = extra
 	p.run(t, entities.DriverClient, request(entities.EventRunCreated, "", `{}`), failed)
-	p.plantHeld(t)
+	p.plantBlocked(t)
 	_, _, err = engine.New(h.queue, h.log).PostSignal(t.Context(), store.Signal{
 		Project: entities.DefaultProject, Name: "paid", Data: []byte(p.json("signal")),
 	}, time.Hour)
@@ -113,8 +113,8 @@ func plant(t *testing.T) *plantation {
 	return p
 }
 
-// plantHeld creates a run that the server drives and whose function fails.
-func (p *plantation) plantHeld(t *testing.T) {
+// plantBlocked creates a run that the server drives and whose function fails.
+func (p *plantation) plantBlocked(t *testing.T) {
 	t.Helper()
 	created := request(entities.EventRunCreated, "", p.json("driven-input"))
 	created.Data.RequestDigest, created.Data.IdempotencyKey = p.text("request-digest"), "planted"
@@ -126,11 +126,11 @@ func (p *plantation) plantHeld(t *testing.T) {
 		request(entities.EventHookReceived, "inbox:notes", p.json("inbox")),
 		request(entities.EventStepCreated, "step", p.json("driven-step")),
 		request(entities.EventStoreSet, "set", `{"step":"`+p.text("store")+`"}`))
-	p.fixture["held"] = id
+	p.fixture["blocked"] = id
 	p.exec(t, `
-		UPDATE messages SET held = jsonb_build_object('code', 'busy', 'message', $2::text), last_error = $3,
+		UPDATE messages SET blocked = jsonb_build_object('code', 'busy', 'message', $2::text), last_error = $3,
 			delivery_count = 3, first_failed_at = now(), due_at = now() + interval '1 hour'
-		WHERE run_id = $1 AND work = 'run'`, id, p.text("held"), p.text("last-error"))
+		WHERE run_id = $1 AND work = 'run'`, id, p.text("blocked"), p.text("last-error"))
 }
 
 // plantedQueries are the parameters with which a route is tried; none for those that are not here.
@@ -140,7 +140,7 @@ var plantedQueries = map[string][]string{
 	"GET /v1/events":                 {"?payloads=true"},
 	"GET /v1/events/stream":          {"?after=0&payloads=true"},
 	"GET /v1/messages":               {"", "?state=retrying"},
-	"GET /v1/live":                   {"?runs=true&counts=true", "?run={held}"},
+	"GET /v1/live":                   {"?runs=true&counts=true", "?run={blocked}"},
 	"GET /v1/runs/:id/events/stream": {"?payloads=true"},
 }
 

@@ -143,8 +143,8 @@ func (c *Conditional) Queue(b *pgx.Batch) {
 	if c.locked {
 		// The setting, which ends with the transaction, tells the next statement whether the lock was obtained.
 		b.Queue(`
-			SELECT set_config('stepwell.held', id, true)
-			FROM (SELECT id FROM runs WHERE id = $1 FOR NO KEY UPDATE SKIP LOCKED) AS held`, c.run.Args[0])
+			SELECT set_config('stepwell.locked', id, true)
+			FROM (SELECT id FROM runs WHERE id = $1 FOR NO KEY UPDATE SKIP LOCKED) AS locked`, c.run.Args[0])
 	}
 	sql, args := c.statement()
 	b.Queue(sql, args...).QueryRow(c.read)
@@ -191,7 +191,7 @@ func (c *Conditional) statement() (string, []any) {
 	var writes strings.Builder
 	conditions, returned, from := "", "", ""
 	if c.locked {
-		conditions = ` AND current_setting('stepwell.held', true) = $1`
+		conditions = ` AND current_setting('stepwell.locked', true) = $1`
 	}
 	for _, r := range c.required {
 		conditions += ` AND ` + renumberParameters(r.If, len(args))

@@ -118,7 +118,7 @@ func TestAuditSaysWhatChanged(t *testing.T) {
 		{Deployment{MaxConcurrent: bound(5)}, `, "maxConcurrent": 5`},
 		{Deployment{MaxConcurrent: bound(5)}, "none"},
 		{Deployment{Health: probes}, `, "health": {"path": "/healthz", "every": "30s", "timeout": "3s", "failAfter": 3,
-			"recoverAfter": 1, "hold": "10m0s"}`},
+			"recoverAfter": 1, "trialEvery": "10m0s"}`},
 		{Deployment{Health: probes}, "none"},
 		{Deployment{}, "none"},
 		{Deployment{MaxConcurrent: bound(0)}, `, "maxConcurrent": null`},

@@ -187,7 +187,7 @@ func (w *deliverer) useTicket(ctx context.Context, t tickets.Ticket) error {
 // delivered again when its lease expires.
 func (w *deliverer) deliver(ctx context.Context, d Delivery, free func()) (Delivered, error) {
 	if w.holds(d) {
-		return Delivered{OutcomeUnreached, message.ProjectPaused}, w.hold(ctx, d)
+		return Delivered{OutcomeUnreached, message.ProjectPaused}, w.postpone(ctx, d)
 	}
 	if d.Work != message.WorkNone {
 		free() // handlers read from the database what they send
@@ -403,7 +403,7 @@ func (w *deliverer) send(req *http.Request, d Delivery, body []byte) (*http.Resp
 		err = &cutOffError{err}
 	}
 	w.noteOutage(req.Context(), d, err)
-	if err == nil && d.HeldUntil != nil && resp.StatusCode/100 == 2 {
+	if err == nil && d.TrialAt != nil && resp.StatusCode/100 == 2 {
 		w.noteSuccess(req.Context(), d)
 	}
 	return resp, err

@@ -46,9 +46,9 @@ type Delivery struct {
 	Excused int
 	// ClaimedAt is when the delivery started.
 	ClaimedAt time.Time
-	// URL is the base URL of the deployment; empty when it is not registered. HeldUntil is set while it is unhealthy.
-	URL       string
-	HeldUntil *time.Time
+	// URL is the base URL of the deployment; empty when it is not registered. TrialAt is set while it is unhealthy.
+	URL     string
+	TrialAt *time.Time
 	// SpecVersion is the protocol version of the message's run; 0 when it is not known.
 	SpecVersion int
 	// SeenSeq is how long the log of the run was when the message was leased; 0 if that is not known. Only for messages
@@ -214,7 +214,7 @@ func (d Delivery) RescheduleIf(c *pg.Conditional, at time.Time) {
 const rescheduleSQL = `
 	UPDATE messages
 	SET lease = '', holder = '', again = false, due_at = CASE WHEN again THEN now() ELSE $2::timestamptz END,
-		delivery_count = 0, unreached = 0, cut_off = 0, first_failed_at = NULL, last_error = '', held = NULL
+		delivery_count = 0, unreached = 0, cut_off = 0, first_failed_at = NULL, last_error = '', blocked = NULL
 	WHERE ` + OfLease
 
 // AdvanceIn stores the progress of the work in the message's body as part of the batch.
@@ -246,7 +246,7 @@ func (d Delivery) RestartIn(b *pgx.Batch, r Reservation, next *Delivery) {
 	b.Queue(`
 		UPDATE messages m
 		SET lease = $2, holder = $3, again = false, due_at = now() + $4, delivery_count = 1, unreached = 0, cut_off = 0,
-			first_failed_at = NULL, last_error = '', held = NULL
+			first_failed_at = NULL, last_error = '', blocked = NULL
 		WHERE `+OfLease+`
 		RETURNING `+deliveryColumns+`, body`, d.Lease, r.handle, r.holder, r.lease,
 	).Query(func(rows pgx.Rows) (err error) {

@@ -110,8 +110,8 @@ type Failure struct {
 	Reached bool
 	// CutOff is set if the app died before it answered. The delivery counts as one that reached the function.
 	CutOff bool
-	// Held is set if the function said with a code why the run does not go on.
-	Held *message.Held
+	// Blocked is set if the function said with a code why the run does not go on.
+	Blocked *message.Blocked
 	// Parked is set if the message is parked at once, until somebody retries it.
 	Parked bool
 	// KeepsSlots is set if the step goes on without its delivery, and keeps its slots of limits.
@@ -133,7 +133,7 @@ func (d Delivery) Failure(err error) Failure {
 	}
 	f := Failure{Reason: err.Error(), Public: redact(err)}
 	if rescue.IsPanic(err) {
-		f.Reached, f.Parked, f.Held = true, true, &message.Held{Code: rescue.Code, Message: f.Reason}
+		f.Reached, f.Parked, f.Blocked = true, true, &message.Blocked{Code: rescue.Code, Message: f.Reason}
 		return f
 	}
 	if errors.Is(err, ErrOvertaken) {
@@ -178,21 +178,21 @@ func (d Delivery) Unregistered() *Failure {
 }
 
 // Unhealthy returns the failure of a delivery whose deployment is unhealthy, and so is not called; nil if it is called.
-// When the pause of the deployment is over, one delivery is called to see. Whoever releases the delivery checks
+// When its trial call is due, one delivery makes it. Whoever releases the delivery checks
 // afterwards whether the deployment has recovered, as [Delivery.Afterwards] does by itself.
 func (d Delivery) Unhealthy(ctx context.Context) *Failure {
-	if d.HeldUntil == nil {
+	if d.TrialAt == nil {
 		return nil
 	}
-	left := d.HeldUntil.Sub(d.ClaimedAt)
+	left := d.TrialAt.Sub(d.ClaimedAt)
 	if left <= 0 {
 		if ok, err := health.Try(ctx, d.by.queue.pool, d.Project, d.DeploymentID); ok || err != nil {
 			return nil // without the database, the outcome of the call cannot be stored either
 		}
 	}
 	d.Afterwards(func() { d.retryIfRecovered(ctx) })
-	reason := fmt.Sprintf("deployment %s is unhealthy: it is called again when a probe succeeds, or at %s to see",
-		d.DeploymentID, d.HeldUntil.UTC().Format(time.RFC3339))
+	reason := fmt.Sprintf("deployment %s is unhealthy: it is called again when a probe succeeds, or at %s as a trial",
+		d.DeploymentID, d.TrialAt.UTC().Format(time.RFC3339))
 	return &Failure{Reason: reason, Public: reason, After: min(max(left, firstBackoff), unreachedBackoff)}
 }
 
@@ -203,7 +203,7 @@ func (d Delivery) retryIfRecovered(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), outageTimeout)
 	defer cancel()
 	p, err := health.Find(ctx, d.by.queue.pool, d.Project, d.DeploymentID)
-	if err == nil && (p == nil || p.HeldUntil == nil) {
+	if err == nil && (p == nil || p.TrialAt == nil) {
 		err = d.by.queue.Recovered(ctx, d.Project, d.DeploymentID, d.ClaimedAt)
 	}
 	if err != nil {

@@ -310,18 +310,18 @@ func TestMessageWaitsForItsDeployment(t *testing.T) {
 	})
 	id := r.send(t)
 	var got stored
-	held := func() bool {
+	waits := func() bool {
 		got = r.stored(t, id)
 		return got.LastError != "" && got.Lease == "" && got.Wait > unreachedBackoff/2
 	}
 	for range 3 {
-		eventually(t, "it is held", held)
+		eventually(t, "it waits", waits)
 		if got.DeliveryCount != 0 || got.Parked || !strings.Contains(got.LastError, deployment) {
-			t.Errorf("got %+v, want it held uncounted, with %s in the error", got, deployment)
+			t.Errorf("got %+v, want it to wait uncounted, with %s in the error", got, deployment)
 		}
 		r.makeDue(t, id)
 	}
-	eventually(t, "it is held", held)
+	eventually(t, "it waits", waits)
 	if !l.contains("level=WARN") || !l.contains(id) || !l.contains(deployment) {
 		t.Errorf("got no warning about %s", id)
 	}

@@ -24,8 +24,8 @@ func TestGauges(t *testing.T) {
 		return g
 	}
 	none := map[entities.RunStatus]int64{entities.RunPending: 0, entities.RunRunning: 0}
-	held := map[string]int64{"diverged": 0, "encode": 0, "panic": 0, "server_panic": 0, "other": 0}
-	if diff := cmp.Diff(Gauges{OpenRuns: none, HeldRuns: held}, gauges()); diff != "" {
+	blocked := map[string]int64{"diverged": 0, "encode": 0, "panic": 0, "server_panic": 0, "other": 0}
+	if diff := cmp.Diff(Gauges{OpenRuns: none, BlockedRuns: blocked}, gauges()); diff != "" {
 		t.Errorf("of nothing (-want +got):\n%s", diff)
 	}
 	fill(t, r, 100) // half have ended, half of the others have a message
@@ -39,12 +39,12 @@ func TestGauges(t *testing.T) {
 		r.exec(t, sql+` WHERE id IN (SELECT id FROM messages WHERE lease = '' AND parked_at IS NULL ORDER BY id LIMIT $1)`, 3+i)
 	}
 	r.exec(t, `
-		UPDATE messages SET held = jsonb_build_object('code', CASE WHEN parked_at IS NULL THEN 'diverged' ELSE 'any' || id END)
+		UPDATE messages SET blocked = jsonb_build_object('code', CASE WHEN parked_at IS NULL THEN 'diverged' ELSE 'any' || id END)
 		WHERE id IN (SELECT id FROM messages WHERE parked_at IS NOT NULL UNION (SELECT id FROM messages WHERE lease <> '' LIMIT 1))`)
-	held["diverged"], held["other"] = 1, 4
+	blocked["diverged"], blocked["other"] = 1, 4
 	got := gauges()
 	want := Gauges{
-		HeldRuns:        held,
+		BlockedRuns:     blocked,
 		WaitingMessages: int64(messages - 7), LeasedMessages: 3, ParkedMessages: 4,
 		OpenRuns: map[entities.RunStatus]int64{entities.RunPending: 2, entities.RunRunning: 48},
 	}
@@ -107,20 +107,20 @@ func TestGaugesHaveBoundedCost(t *testing.T) {
 	}
 	want := Gauges{
 		WaitingMessages: gaugeLimit, StrandedRuns: gaugeLimit, OldestDue: g.OldestDue,
-		OpenRuns: map[entities.RunStatus]int64{entities.RunPending: 0, entities.RunRunning: gaugeLimit},
-		HeldRuns: map[string]int64{"diverged": 0, "encode": 0, "panic": 0, "server_panic": 0, "other": 0},
+		OpenRuns:    map[entities.RunStatus]int64{entities.RunPending: 0, entities.RunRunning: gaugeLimit},
+		BlockedRuns: map[string]int64{"diverged": 0, "encode": 0, "panic": 0, "server_panic": 0, "other": 0},
 	}
 	if diff := cmp.Diff(want, g); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	r.exec(t, `UPDATE messages SET parked_at = now(), held = '{"code":"any"}'`)
+	r.exec(t, `UPDATE messages SET parked_at = now(), blocked = '{"code":"any"}'`)
 	r.exec(t, `ANALYZE`)
 	if g, err := r.Gauges(t.Context()); err != nil || g.ParkedMessages != gaugeLimit || g.WaitingMessages != 0 ||
-		g.HeldRuns["other"] != gaugeLimit {
+		g.BlockedRuns["other"] != gaugeLimit {
 		t.Errorf("parked: got %+v, %v", g, err)
 	}
-	if plan := r.explain(t, heldSQL, heldCodes, gaugeLimit); !strings.Contains(plan, "messages_held_idx") {
-		t.Errorf("counts held runs without their index:\n%s", plan)
+	if plan := r.explain(t, blockedSQL, blockedCodes, gaugeLimit); !strings.Contains(plan, "messages_blocked_idx") {
+		t.Errorf("counts blocked runs without their index:\n%s", plan)
 	}
 	plan := r.explain(t, gaugesSQL, gaugeLimit)
 	for _, table := range []string{"messages", "run_wakes", "river_job"} {

@@ -81,7 +81,7 @@ func postpone(ctx context.Context, pool *pgxpool.Pool, handle string) error {
 	return exec(ctx, pool, "postpone message", `
 		UPDATE messages
 		SET lease = '', awaits_since = NULL, unreached = 0, cut_off = 0, excused = delivery_count,
-			first_failed_at = NULL, last_error = '', held = NULL
+			first_failed_at = NULL, last_error = '', blocked = NULL
 		WHERE `+OfLease+` AND holder = ''`, handle)
 }
 

@@ -78,7 +78,7 @@ const notParked = `coalesce(parked_at, 'infinity') = 'infinity'`
 const deliveryColumns = `id, project, topic, deployment_id, run_id, work, subject, content_type, created_at, expires_at,
 	due_at, lease, delivery_count, unreached, cut_off, excused, now() AS claimed_at,
 	coalesce((SELECT url FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id), '') AS url,
-	(SELECT held_until FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id) AS held_until,
+	(SELECT trial_at FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id) AS trial_at,
 	coalesce((SELECT spec_version` + fromRun + `), 0) AS spec_version, seen_seq,
 	CASE work WHEN 'run' THEN coalesce((SELECT w.seen_seq FROM run_wakes w WHERE w.run_id = m.run_id), 0) ELSE 0 END
 		AS heard`
@@ -88,7 +88,7 @@ func (d *Delivery) columns() []any {
 	return []any{
 		&d.ID, &d.Project, &d.Topic, &d.DeploymentID, &d.RunID, &d.Work, &d.Subject, &d.ContentType, &d.CreatedAt,
 		&d.ExpiresAt, &d.DueAt, &d.Lease, &d.DeliveryCount, &d.Unreached, &d.CutOff, &d.Excused, &d.ClaimedAt,
-		&d.URL, &d.HeldUntil, &d.SpecVersion, &d.SeenSeq, &d.Heard,
+		&d.URL, &d.TrialAt, &d.SpecVersion, &d.SeenSeq, &d.Heard,
 	}
 }
 
@@ -144,7 +144,7 @@ const nackSQL = `
 		unreached = CASE WHEN $4 AND NOT $5 THEN 0 ELSE unreached + 1 END,
 		cut_off = cut_off + $5::boolean::integer,
 		first_failed_at = CASE WHEN $4 THEN coalesce(first_failed_at, now()) ELSE first_failed_at END,
-		held = CASE WHEN $4 THEN $6 ELSE held END,
+		blocked = CASE WHEN $4 THEN $6 ELSE blocked END,
 		parked_at = CASE WHEN $8::boolean THEN now() END
 	WHERE ` + OfLease + `
 	RETURNING id, CASE WHEN $8 THEN 'infinity' ELSE now() + $2 END AS not_before
@@ -160,7 +160,7 @@ const releaseSQL = `
 	WHERE ` + OfLease
 
 func (f Failure) nackArgs(handle string) []any {
-	return []any{handle, f.After, Storable(f.Reason), f.Reached, f.CutOff, f.Held, f.KeepsSlots, f.Parked}
+	return []any{handle, f.After, Storable(f.Reason), f.Reached, f.CutOff, f.Blocked, f.KeepsSlots, f.Parked}
 }
 
 // dueBatch is how many messages one statement makes due.
@@ -219,7 +219,7 @@ func takeDue(ctx context.Context, tx pgx.Tx, from []ration, limit parking) ([]ti
 			UPDATE messages m
 			SET lease = '', holder = '', ticket = greatest(ticket, 1),
 				parked_at = CASE WHEN work <> 'step' AND delivery_count - excused >= $3
-					AND coalesce(held->>'code', '') <> '`+message.CodeDiverged+`'
+					AND coalesce(blocked->>'code', '') <> '`+message.CodeDiverged+`'
 					AND coalesce(first_failed_at <= now() - $5::interval, false) AND NOT `+stepOfFence+` THEN now() END,
 				due_at = now() + $2 + 2 * coalesce((SELECT wait FROM longest), '0'),
 				first_failed_at = CASE lease WHEN '' THEN first_failed_at ELSE coalesce(first_failed_at, now()) END,
@@ -239,9 +239,9 @@ func takeDue(ctx context.Context, tx pgx.Tx, from []ration, limit parking) ([]ti
 // The messages that wait for a deployment, as conditions for [makeDueNow]. A message that was cut off more than
 // [promptCutOffs] times keeps its backoff, since it may be what kills the app.
 const (
-	unreachedOnly = `unreached > 0 AND cut_off <= $3`             // did not reach it, or were cut off
-	unreachedHeld = `(` + unreachedOnly + `) OR held IS NOT NULL` // and invocations of runs that are held
-	unreachedAll  = `(` + unreachedOnly + `) OR last_error <> ''` // and all others that failed
+	unreachedOnly      = `unreached > 0 AND cut_off <= $3`                // did not reach it, or were cut off
+	unreachedOrBlocked = `(` + unreachedOnly + `) OR blocked IS NOT NULL` // and invocations of runs that are blocked
+	unreachedAll       = `(` + unreachedOnly + `) OR last_error <> ''`    // and all others that failed
 )
 
 // makeDueNow makes the messages due now that wait for a deployment and meet the condition. After a long outage there

@@ -108,73 +108,73 @@ func (t *tally) add(o Outcome) {
 	}
 }
 
-// Held returns which of the project's runs are held, and why.
-func (q *Queue) Held(
+// Blocked returns which of the project's runs are blocked, and why.
+func (q *Queue) Blocked(
 	ctx context.Context, project entities.Project, runs []entities.RunID,
-) (map[entities.RunID]message.Held, error) {
-	held := map[entities.RunID]message.Held{}
+) (map[entities.RunID]message.Blocked, error) {
+	blocked := map[entities.RunID]message.Blocked{}
 	if len(runs) == 0 {
-		return held, nil
+		return blocked, nil
 	}
 	type invocation struct {
 		RunID    entities.RunID
-		Held     *message.Held
+		Blocked  *message.Blocked
 		Since    time.Time
 		Attempts int
 	}
 	list, err := pg.CollectAll[invocation](pg.NewPool(q.pool).Query(ctx, `
-		SELECT run_id, held, coalesce(first_failed_at, created_at) AS since,
+		SELECT run_id, blocked, coalesce(first_failed_at, created_at) AS since,
 			greatest(1, delivery_count - cut_off) AS attempts
 		FROM messages
 		WHERE run_id = ANY ($1) AND work = 'run' AND subject = '' AND project IS NOT DISTINCT FROM $2`, runs, project))
 	for _, i := range list {
-		if i.Held != nil {
-			i.Held.Since, i.Held.Attempts = i.Since, i.Attempts
-			held[i.RunID] = *i.Held
+		if i.Blocked != nil {
+			i.Blocked.Since, i.Blocked.Attempts = i.Since, i.Attempts
+			blocked[i.RunID] = *i.Blocked
 		}
 	}
-	return held, wrap("read held runs", err)
+	return blocked, wrap("read blocked runs", err)
 }
 
-// maxHeldRuns limits the runs that [Queue.HeldRuns] returns.
-const maxHeldRuns = 200
+// maxBlockedRuns limits the runs that [Queue.BlockedRuns] returns.
+const maxBlockedRuns = 200
 
-// HeldRuns returns up to 200 runs of the project that are held, each with how many calls have failed.
-func (q *Queue) HeldRuns(ctx context.Context, project entities.Project) (map[entities.RunID]int, error) {
+// BlockedRuns returns up to 200 runs of the project that are blocked, each with how many calls have failed.
+func (q *Queue) BlockedRuns(ctx context.Context, project entities.Project) (map[entities.RunID]int, error) {
 	rows, err := pg.NewPool(q.pool).Query(ctx, `
-		SELECT run_id, delivery_count FROM messages WHERE project = $1 AND held IS NOT NULL AND work = 'run'
-		ORDER BY project, id LIMIT $2`, project, maxHeldRuns)
+		SELECT run_id, delivery_count FROM messages WHERE project = $1 AND blocked IS NOT NULL AND work = 'run'
+		ORDER BY project, id LIMIT $2`, project, maxBlockedRuns)
 	if err != nil {
-		return nil, wrap("list held runs", err)
+		return nil, wrap("list blocked runs", err)
 	}
-	held := map[entities.RunID]int{}
+	blocked := map[entities.RunID]int{}
 	var id entities.RunID
 	var calls int
 	_, err = pgx.ForEachRow(rows, []any{&id, &calls}, func() error {
-		held[id] = calls
+		blocked[id] = calls
 		return nil
 	})
-	return held, wrap("list held runs", err)
+	return blocked, wrap("list blocked runs", err)
 }
 
-// heldCodes are the codes by which [Gauges] counts held runs. They are those of SDKs and of the server:
+// blockedCodes are the codes by which [Gauges] counts blocked runs. They are those of SDKs and of the server:
 // other codes could be anything.
-var heldCodes = []string{message.CodeDiverged, "panic", "encode", rescue.Code}
+var blockedCodes = []string{message.CodeDiverged, "panic", "encode", rescue.Code}
 
-// heldSQL counts the runs that are held, up to the limit $2, by the codes $1. The ORDER BY makes Postgres use the
+// blockedSQL counts the runs that are blocked, up to the limit $2, by the codes $1. The ORDER BY makes Postgres use the
 // partial index.
-const heldSQL = `
+const blockedSQL = `
 	SELECT code, count(*) FROM (
-		SELECT CASE WHEN held->>'code' = ANY ($1) THEN held->>'code' ELSE 'other' END AS code
-		FROM messages WHERE held IS NOT NULL ORDER BY project, id LIMIT $2) AS h GROUP BY code`
+		SELECT CASE WHEN blocked->>'code' = ANY ($1) THEN blocked->>'code' ELSE 'other' END AS code
+		FROM messages WHERE blocked IS NOT NULL ORDER BY project, id LIMIT $2) AS b GROUP BY code`
 
-// countHeld counts the runs that are held, by their code, or "other".
-func (q *Queue) countHeld(ctx context.Context) (map[string]int64, error) {
+// countBlocked counts the runs that are blocked, by their code, or "other".
+func (q *Queue) countBlocked(ctx context.Context) (map[string]int64, error) {
 	counts := map[string]int64{"other": 0}
-	for _, code := range heldCodes {
+	for _, code := range blockedCodes {
 		counts[code] = 0
 	}
-	rows, err := pg.NewPool(q.pool).Query(ctx, heldSQL, heldCodes, gaugeLimit)
+	rows, err := pg.NewPool(q.pool).Query(ctx, blockedSQL, blockedCodes, gaugeLimit)
 	if err != nil {
 		return nil, err
 	}
@@ -203,9 +203,9 @@ type Gauges struct {
 	OldestDue time.Duration
 	// OpenRuns counts the runs that have not ended, by status; the limit applies to their sum.
 	OpenRuns map[entities.RunStatus]int64
-	// HeldRuns counts the runs whose function refuses to go on, by the code that it gives; codes that are not known are
+	// BlockedRuns counts the runs whose function refuses to go on, by the code that it gives; codes that are not known are
 	// counted as "other". The limit applies to their sum.
-	HeldRuns map[string]int64
+	BlockedRuns map[string]int64
 	// DeadlockedRuns counts the runs that wait for slots of limits, or hold them, and can never go on: see
 	// [limit.FindDeadlocks]. Those of a project with more than 10,000 such runs or steps are not known, and not counted.
 	DeadlockedRuns int64
@@ -221,7 +221,7 @@ func (q *Queue) Gauges(ctx context.Context) (Gauges, error) {
 		return Gauges{}, wrap("read gauges", err)
 	}
 	g.WaitingMessages = min(g.WaitingMessages, gaugeLimit)
-	if g.HeldRuns, err = q.countHeld(ctx); err != nil {
+	if g.BlockedRuns, err = q.countBlocked(ctx); err != nil {
 		return Gauges{}, wrap("read gauges", err)
 	}
 	if g.DeadlockedRuns, err = q.countDeadlocked(ctx); err != nil {

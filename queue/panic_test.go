@@ -95,7 +95,7 @@ func TestPanicParksTheMessage(t *testing.T) {
 					strings.Contains(e.LastError, "nil map") {
 					t.Errorf("%s: %s, %q, %v", work, e.State, e.LastError, err)
 				}
-				if code := heldCode(t, r, id); code != rescue.Code {
+				if code := blockedCode(t, r, id); code != rescue.Code {
 					t.Errorf("%s: the code is %q", work, code)
 				}
 				if n := p[work].Load(); n != 1 {
@@ -126,9 +126,9 @@ func workOf(t *testing.T, r *replica, p entities.Project, work message.Work) (id
 	return id
 }
 
-func heldCode(t *testing.T, r *replica, id string) (code string) {
+func blockedCode(t *testing.T, r *replica, id string) (code string) {
 	t.Helper()
-	r.scan(t, `SELECT coalesce(held->>'code', '') FROM messages WHERE id = $1`, []any{id}, &code)
+	r.scan(t, `SELECT coalesce(blocked->>'code', '') FROM messages WHERE id = $1`, []any{id}, &code)
 	return code
 }
 

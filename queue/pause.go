@@ -62,9 +62,9 @@ func (w *deliverer) holds(d Delivery) bool {
 	}
 }
 
-// hold puts off a delivery of a paused project. If that was resumed meanwhile, the message is due at once: whoever
+// postpone puts off a delivery of a paused project. If that was resumed meanwhile, the message is due at once: whoever
 // resumes a project makes due what was put off until then, and both commit before they read.
-func (w *deliverer) hold(ctx context.Context, d Delivery) error {
+func (w *deliverer) postpone(ctx context.Context, d Delivery) error {
 	err := w.nack(ctx, d.Lease, Failure{Reason: message.ProjectPaused, Public: message.ProjectPaused, After: pausedPause})
 	if err != nil {
 		return err

@@ -32,8 +32,8 @@ func TestPausedProjectIsNotCalled(t *testing.T) {
 	other.worker(t)
 	eventually(t, "both know", func() bool { return r.pauses.has(project) && other.pauses.has(project) })
 	first, second := r.send(t), other.send(t)
-	const held = `SELECT count(*) FROM messages WHERE lease = '' AND last_error = $1 AND due_at > now() + interval '5 minutes'`
-	eventually(t, "both messages wait", func() bool { return r.count(t, held, message.ProjectPaused) == 2 })
+	const waiting = `SELECT count(*) FROM messages WHERE lease = '' AND last_error = $1 AND due_at > now() + interval '5 minutes'`
+	eventually(t, "both messages wait", func() bool { return r.count(t, waiting, message.ProjectPaused) == 2 })
 	for _, work := range []message.Work{message.WorkEnd, message.WorkCancel, message.WorkReport, message.WorkDeadline} {
 		if other.newWorker(t).holds(Delivery{Project: project, Work: work}) {
 			t.Errorf("work %q waits", work)
@@ -69,7 +69,7 @@ func TestResumeMissesNoDelivery(t *testing.T) {
 	if err := r.Resume(t.Context(), project); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.hold(t.Context(), Delivery{Project: project, Lease: "rh_1"}); err != nil {
+	if err := w.postpone(t.Context(), Delivery{Project: project, Lease: "rh_1"}); err != nil {
 		t.Fatal(err)
 	}
 	if n := r.count(t, `SELECT count(*) FROM messages WHERE lease = '' AND due_at <= now()`); n != 1 {

@@ -74,7 +74,7 @@ type AppConfig struct {
 	// InterceptSteps are wrapped around each attempt of a step, the first of them outermost. Each must call next once, and
 	// return its error or another one; it can add to the context.
 	InterceptSteps []func(ctx context.Context, s StepInfo, next func(context.Context) error) error
-	// InterceptInvocations are wrapped around each call of a workflow in the same way. An error holds the run. What they
+	// InterceptInvocations are wrapped around each call of a workflow in the same way. An error blocks the run. What they
 	// add to the context, the workflow does not see, but its inline steps do.
 	InterceptInvocations []func(ctx context.Context, i InvocationInfo, next func(context.Context) error) error
 

@@ -157,16 +157,16 @@ type retryError struct {
 	after time.Duration
 }
 
-// Hold returns an error that neither fails nor completes a workflow: nothing is recorded, and the server calls the
+// Block returns an error that neither fails nor completes a workflow: nothing is recorded, and the server calls the
 // workflow again later, or when a new version is deployed. It is nil for nil.
-func Hold(err error) error {
+func Block(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &heldError{wrapped{err}}
+	return &blockedError{wrapped{err}}
 }
 
-type heldError struct{ wrapped }
+type blockedError struct{ wrapped }
 
 // HasCode reports whether an error has a code, whether it was made here, or came from a step, a run or the API.
 func HasCode(err error, code string) bool {
@@ -236,7 +236,7 @@ func encodeError(err error) failure {
 	return coded
 }
 
-// undecodableError is what a workflow panics with whose log has a result that its code cannot read. The run is held:
+// undecodableError is what a workflow panics with whose log has a result that its code cannot read. The run is blocked:
 // another build can.
 type undecodableError struct{ text string }
 
@@ -273,7 +273,7 @@ func encodeStepError(err error) failure {
 const longestStack = 8 << 10
 
 // newPanicError returns the error of a step that panicked. It is retried. The misuse of a workflow's handle is none of
-// the step's errors: it holds the run.
+// the step's errors: it blocks the run.
 func newPanicError(value any) error {
 	if m, ok := value.(*engine.MisuseError); ok {
 		return m

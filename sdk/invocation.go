@@ -56,14 +56,14 @@ func newServing(c AppConfig) serving {
 // errNotKept asks the server for the whole log.
 var errNotKept = errors.New("the run is not kept")
 
-// codes of errors that hold a run.
+// codes of errors that block a run.
 const (
 	codePanic       = "panic"
 	codeMisuse      = "misuse"
 	codeStuck       = "stuck"
 	codeDiverged    = "diverged"
 	codeUnsupported = "unsupported"
-	codeHeld        = "held"
+	codeBlocked     = "blocked"
 )
 
 // required are the features that a server must have. Those that make runs faster, or survive more, may be missing.
@@ -71,7 +71,7 @@ var required = []string{
 	"seen", "at", "heard", "firstAttempt", "retryAfter", "await", "cancelStep", "cancelWait", "cancel", "store", "inbox",
 }
 
-// invoke runs the workflow as far as it goes. An error means that the run is held: nothing is recorded.
+// invoke runs the workflow as far as it goes. An error means that the run is blocked: nothing is recorded.
 func (a *App) invoke(ctx context.Context, c call) (got answer, err error) {
 	d, ok := a.workflows[c.Run.Workflow]
 	if !ok {
@@ -188,12 +188,12 @@ func (x *execution) advance(ctx context.Context, c call) (answer, error) {
 	}
 	out := answer{Commands: orEmpty(got.Commands), Open: got.Open, Seen: x.engine.Last()}
 	if done {
-		if isHeld(x.failed) {
+		if isBlocked(x.failed) {
 			if got.Results {
-				return out, nil // they would happen again; the next call is held
+				return out, nil // they would happen again; the next call is blocked
 			}
 			f := encodeError(x.failed)
-			f.Code = cmp.Or(f.Code, codeHeld)
+			f.Code = cmp.Or(f.Code, codeBlocked)
 			return answer{}, &f
 		}
 		out.Commands = append(out.Commands, x.ending(x.output, x.failed))

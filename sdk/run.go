@@ -37,8 +37,8 @@ type RunDetails struct {
 	Error *RunFailure
 	// CancelReason is why the run was cancelled.
 	CancelReason string
-	// Held says why the run's function does not get on; nil if it does.
-	Held *RunHeld
+	// Blocked says why the run's function does not get on; nil if it does.
+	Blocked *RunBlocked
 	// Input and Output are JSON; nil in lists, and for keys whose role has no access to payloads.
 	Input, Output json.RawMessage
 	// OutputEncoding is json, none or opaque; empty without access to payloads.
@@ -53,8 +53,8 @@ type RunFailure struct {
 	Details json.RawMessage
 }
 
-// RunHeld says since when, and why, invocations of a run fail.
-type RunHeld struct {
+// RunBlocked says since when, and why, invocations of a run fail.
+type RunBlocked struct {
 	Code, Message string
 	Since         time.Time
 	Attempts      int

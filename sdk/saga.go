@@ -42,7 +42,7 @@ func (e *CompensationError) Unwrap() []error { return e.Errors }
 //
 // Steps that are started with fn's handle, or with one of a coroutine in it, and have a [Step.Undo], belong to the
 // saga. The errors of compensations that fail are joined to that of fn as a [*CompensationError]. Nothing is undone
-// while the workflow only waits, nor after a panic or an error of [Hold], since the run has not failed then.
+// while the workflow only waits, nor after a panic or an error of [Block], since the run has not failed then.
 //
 // What fn has done is to stay once it has returned without an error, also if something fails later. A part of fn that
 // may fail by itself, and is undone by itself, has a WithSaga of its own.
@@ -51,7 +51,7 @@ func WithSaga[T any](w *Context, fn func(*Context, *Saga) (T, error)) (T, error)
 	inner := w.with(w.co)
 	inner.saga = &Saga{w: inner}
 	v, err := fn(inner, inner.saga)
-	if err == nil || isHeld(err) {
+	if err == nil || isBlocked(err) {
 		return v, err
 	}
 	if failed := inner.saga.compensate(); failed != nil {
@@ -99,7 +99,7 @@ func (w *Context) OnEnd(fn func(w *Context, err error)) {
 
 // end calls the functions of [Context.OnEnd], and ends the children that are in progress.
 func (w *Context) end(err error) {
-	if isHeld(err) {
+	if isBlocked(err) {
 		return
 	}
 	for _, fn := range slices.Backward(w.exec.onEnd) {
@@ -166,8 +166,8 @@ func (f *Future[T]) output() *T {
 	return &v
 }
 
-func isHeld(err error) bool {
-	_, ok := errors.AsType[*heldError](err)
+func isBlocked(err error) bool {
+	_, ok := errors.AsType[*blockedError](err)
 	return ok
 }
 

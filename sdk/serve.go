@@ -157,7 +157,7 @@ func (a *App) serveWorkflow(request context.Context, c call) reply {
 	case errors.Is(err, errStale), errors.Is(err, ErrRunEnded): // the server calls again
 		return errorReply(http.StatusConflict, failure{Message: err.Error(), Code: "stale_invocation"})
 	default:
-		a.logger.ErrorContext(ctx, "the workflow is held", "run", c.Run.ID, "workflow", c.Run.Workflow, "error", err)
+		a.logger.ErrorContext(ctx, "the workflow is blocked", "run", c.Run.ID, "workflow", c.Run.Workflow, "error", err)
 		return errorReply(http.StatusInternalServerError, encodeError(err))
 	}
 }

@@ -280,7 +280,7 @@ func (o stepOptions) pause(failed int) time.Duration {
 	return backoff.Pause(cmp.Or(o.first, defaultFirst), cmp.Or(o.longest, defaultLongest), 2, failed)
 }
 
-// collect returns the options together. One that the server would refuse panics, which names the line and holds the
+// collect returns the options together. One that the server would refuse panics, which names the line and blocks the
 // run, before anything is done.
 func collect[S StepOption](options []S) (o stepOptions) {
 	for _, set := range options {

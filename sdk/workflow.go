@@ -67,7 +67,7 @@ func (d *Workflow[I, O]) Bind(fn func(*Context, I) (O, error)) Definition {
 		workflow: func(w *Context, input json.RawMessage) (json.RawMessage, error) {
 			in, err := decode[I](input)
 			if err != nil {
-				return nil, Hold(fmt.Errorf("decode the input: %w", err))
+				return nil, Block(fmt.Errorf("decode the input: %w", err))
 			}
 			out, err := fn(w, in)
 			if err != nil {
@@ -75,7 +75,7 @@ func (d *Workflow[I, O]) Bind(fn func(*Context, I) (O, error)) Definition {
 			}
 			data, err := encode(out)
 			if err != nil {
-				return nil, Hold(fmt.Errorf("encode the output: %w", err))
+				return nil, Block(fmt.Errorf("encode the output: %w", err))
 			}
 			return data, nil
 		},
@@ -221,7 +221,7 @@ func (w *Context) askUnlessCancelled(op *engine.Operation) {
 func BatchResults() WorkflowOption { return func(o *workflowOptions) { o.batch = true } }
 
 // FailOnPanic makes a panic of the workflow fail its run with the code panic, and the stack in the details. By default
-// it holds the run: nothing is recorded, and the server calls the workflow again later, or when a new version is
+// it blocks the run: nothing is recorded, and the server calls the workflow again later, or when a new version is
 // deployed. A panic in a step is a failed attempt.
 func FailOnPanic() WorkflowOption { return func(o *workflowOptions) { o.failRuns = true } }
 

@@ -189,8 +189,8 @@ func (m Message) isPaused() bool { return m.LastError == message.ProjectPaused }
 func (m Message) error() *Error {
 	var step struct{ Code, Message string }
 	switch {
-	case m.Held != nil:
-		return &Error{Code: m.Held.Code, Message: m.Held.Message}
+	case m.Blocked != nil:
+		return &Error{Code: m.Blocked.Code, Message: m.Blocked.Message}
 	case !m.hasFailed():
 		return nil
 	case m.Work == message.WorkStep && json.Unmarshal([]byte(m.LastError), &step) == nil && step.Message != "":
@@ -222,10 +222,10 @@ func (r Reason) trouble(m Message, p phase) Reason {
 		r.Kind, r.Failures, r.Remedies = ConnectionClosed, m.CutOff, []Remedy{RetryMessage}
 	case m.Unreached > 0:
 		r.Kind, r.Failures, r.Remedies = Unreachable, m.Unreached, []Remedy{RetryMessage, PutDeployment}
-	case m.Held != nil && m.Held.Code == message.CodeDiverged:
+	case m.Blocked != nil && m.Blocked.Code == message.CodeDiverged:
 		r.Kind, r.Remedies = Diverged, []Remedy{PutDeployment, RetryMessage}
-	case m.Held != nil:
-		r.Kind, r.Remedies = Held, []Remedy{PutDeployment, RetryMessage}
+	case m.Blocked != nil:
+		r.Kind, r.Remedies = FunctionRefuses, []Remedy{PutDeployment, RetryMessage}
 	case strings.HasPrefix(m.LastError, message.AnswerRefused):
 		r.Kind, r.Remedies = AnswerRefused, []Remedy{RetryMessage}
 	case m.callsFunction():

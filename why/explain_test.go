@@ -68,8 +68,8 @@ func due(d time.Duration) func(*Message) { return func(m *Message) { m.DueAt = *
 
 func fresh(m *Message) { m.Ticketed = false }
 
-func held(code string) func(*Message) {
-	return func(m *Message) { m.Held = &message.Held{Code: code, Message: "no"} }
+func blocked(code string) func(*Message) {
+	return func(m *Message) { m.Blocked = &message.Blocked{Code: code, Message: "no"} }
 }
 
 func taken(m *Message) { m.Lease, m.Holder, m.DueAt = lease, "proc_1", *at(time.Minute) }
@@ -134,9 +134,9 @@ func TestReasons(t *testing.T) {
 			VerdictRetrying, time.Minute, []Kind{ConnectionClosed}},
 		"closed it once, and is away": {run(with("run", fails("refused"), unreached, func(m *Message) { m.CutOff = 1 })),
 			VerdictRetrying, time.Minute, []Kind{Unreachable}},
-		"diverged":                   {run(with("run", fails("500"), held("diverged"))), VerdictBlocked, time.Minute, []Kind{Diverged}},
-		"diverged, then unreachable": {run(with("run", fails("refused"), held("diverged"), unreached)), VerdictRetrying, time.Minute, []Kind{Unreachable}},
-		"held":                       {run(with("run", fails("500"), held("panic"))), VerdictBlocked, time.Minute, []Kind{Held}},
+		"diverged":                   {run(with("run", fails("500"), blocked("diverged"))), VerdictBlocked, time.Minute, []Kind{Diverged}},
+		"diverged, then unreachable": {run(with("run", fails("refused"), blocked("diverged"), unreached)), VerdictRetrying, time.Minute, []Kind{Unreachable}},
+		"blocked":                    {run(with("run", fails("500"), blocked("panic"))), VerdictBlocked, time.Minute, []Kind{FunctionRefuses}},
 		"answer refused":             {run(with("run", fails(message.AnswerRefused+"command 1"))), VerdictBlocked, time.Minute, []Kind{AnswerRefused}},
 		"task fails":                 {run(with("deadline", fails("the database"))), VerdictRetrying, time.Minute, []Kind{TaskFails}},
 		"task of a missing deployment": {run(with("deadline", func(m *Message) { m.Registered = false }), hook(HookFact{ID: "h"})),
@@ -229,7 +229,7 @@ func TestReasonsSayWhoAndWhat(t *testing.T) {
 			Kind: FunctionFails, MessageID: "msg_1", DeploymentID: "shop", Failures: 2, Since: at(-time.Hour), At: at(time.Minute),
 			Error: &Error{Message: "500"}, Remedies: []Remedy{RetryMessage},
 		}},
-		"diverged": {run(with("run", fails("500"), held("diverged"))), Reason{
+		"diverged": {run(with("run", fails("500"), blocked("diverged"))), Reason{
 			Kind: Diverged, MessageID: "msg_1", DeploymentID: "shop", Failures: 7, Since: at(-time.Hour), At: at(time.Minute),
 			Error: &Error{Code: "diverged", Message: "no"}, Remedies: []Remedy{PutDeployment, RetryMessage},
 		}},
@@ -336,8 +336,8 @@ func drawFacts(t *rapid.T) Facts {
 		} else if flag("parked") && flag("really") {
 			m.ParkedAt = at(0)
 		}
-		if flag("held") {
-			m.Held = &message.Held{Code: rapid.SampledFrom([]string{"diverged", "panic"}).Draw(t, "code")}
+		if flag("blocked") {
+			m.Blocked = &message.Blocked{Code: rapid.SampledFrom([]string{"diverged", "panic"}).Draw(t, "code")}
 		}
 		return m
 	}

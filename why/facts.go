@@ -61,7 +61,7 @@ type Message struct {
 	Excused       int
 	Unreached     int
 	LastError     string
-	Held          *message.Held
+	Blocked       *message.Blocked
 	FirstFailedAt *time.Time
 	CreatedAt     time.Time
 	DueAt         time.Time
@@ -162,7 +162,7 @@ func read(ctx context.Context, tx pgx.Tx, project entities.Project, id entities.
 // messageColumns are those of a [Message] m.
 var messageColumns = `m.id, m.deployment_id, m.work, m.subject, m.lease, m.holder,
 	coalesce((SELECT host FROM processes p WHERE p.id = m.holder), '') AS host, m.ticket > 0 AS ticketed, m.delivery_count,
-	m.cut_off, m.excused, m.unreached, m.last_error, m.held, m.first_failed_at, m.created_at, m.due_at, m.parked_at,
+	m.cut_off, m.excused, m.unreached, m.last_error, m.blocked, m.first_failed_at, m.created_at, m.due_at, m.parked_at,
 	EXISTS (SELECT FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id) AS registered,
 	(SELECT unhealthy_since FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id) AS unhealthy_since,
 	m.awaits_since,` + concurrency.Awaited

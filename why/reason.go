@@ -25,8 +25,8 @@ const (
 	DeploymentMissing Kind = "deployment_missing"
 	// Diverged: the function says that the run's log does not match its code.
 	Diverged Kind = "diverged"
-	// Held: the function refuses to go on, and gives a code.
-	Held Kind = "held"
+	// FunctionRefuses: the function refuses to go on, and gives a code.
+	FunctionRefuses Kind = "function_refuses"
 	// AnswerRefused: the server refused the function's answer.
 	AnswerRefused Kind = "answer_refused"
 	// LimitDeadlock: a slot is held by runs that wait for each other's slots, so it is never free.
@@ -103,7 +103,7 @@ var verdicts = []struct {
 }{
 	{Stranded, VerdictStranded},
 	{ProjectPaused, VerdictBlocked}, {Parked, VerdictBlocked}, {DeploymentMissing, VerdictBlocked},
-	{Diverged, VerdictBlocked}, {Held, VerdictBlocked},
+	{Diverged, VerdictBlocked}, {FunctionRefuses, VerdictBlocked},
 	{AnswerRefused, VerdictBlocked}, {LimitDeadlock, VerdictBlocked}, {LimitPaused, VerdictBlocked},
 	{Unhealthy, VerdictRetrying}, {Unreachable, VerdictRetrying}, {ConnectionClosed, VerdictRetrying},
 	{FunctionFails, VerdictRetrying}, {TaskFails, VerdictRetrying}, {StepBackoff, VerdictRetrying},

@@ -40,7 +40,7 @@ var reasonScenes = map[string]reasonScene{
 		start: map[string]any{"deployment": "far"}, kind: "unreachable", clicks: running, remedy: "Move far …",
 	},
 	"fails":   {status: 500, answer: "oops", kind: "function_fails", clicks: running, remedy: "Retry now"},
-	"held":    {status: 500, answer: `{"error": {"code": "no_stock", "message": "no stock"}}`, kind: "held", clicks: running, remedy: "Retry now"},
+	"blocked": {status: 500, answer: `{"error": {"code": "no_stock", "message": "no stock"}}`, kind: "function_refuses", clicks: running, remedy: "Retry now"},
 	"refused": {status: 200, answer: `{"commands": [{"type": "dance"}]}`, kind: "answer_refused", clicks: running, remedy: "Retry now"},
 	"stranded": {
 		start: map[string]any{"delay": "1h"}, kind: "stranded", clicks: []string{"Not started", ""}, remedy: "Cancel …",
@@ -113,7 +113,7 @@ func TestReasonsAreTwoClicksAway(t *testing.T) {
 		b.finds(scene)
 	}
 	b.open("/ui/default/overview")
-	b.shows("Needs attention", "parked: retry or discard", "gone is not registered", "far cannot be reached", "held: the function refuses to go on", "is stranded")
+	b.shows("Needs attention", "parked: retry or discard", "gone is not registered", "far cannot be reached", "blocked: the function refuses to go on", "is stranded")
 	b.accessible()
 	b.look("overview-reasons")
 	b.click("Look: gone is not registered: 1 message waiting")

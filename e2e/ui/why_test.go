@@ -135,7 +135,7 @@ type whyScene struct {
 
 func (s whyScene) run() {
 	parked, gone, far := s.startFor("ward", "parked"), s.startFor("gone", "gone"), s.startFor("far", "far")
-	held, secretly, parent := s.startFor("ward", "held"), s.startFor("ward", "secretly"), s.startFor("ward", "parent")
+	blocked, secretly, parent := s.startFor("ward", "blocked"), s.startFor("ward", "secretly"), s.startFor("ward", "parent")
 	s.goesByItself("sleep", "It sleeps nap.", "the sleep nap is over")
 	backoff := s.goesByItself("backoff", "Step charge failed and is tried again: attempt 2 of 5.", "busy: the bank is "+secret)
 
@@ -175,8 +175,8 @@ func (s whyScene) run() {
 	}
 
 	s.allow("/retry") // is a 404 if the function was called by itself in the meantime
-	s.see(held, "held", "The function refuses to go on.", "no_stock", secret, "Next:")
-	s.app.heal("held")
+	s.see(blocked, "blocked", "The function refuses to go on.", "no_stock", secret, "Next:")
+	s.app.heal("blocked")
 	s.click("Retry now")
 	s.isDone()
 
@@ -367,7 +367,7 @@ func (s whyScene) changed(run string) {
 
 // withoutPayloads looks at runs, and at every page, with a key of the role metadata. A word of payloads is searched for
 // on the screen, and in all that the browser is sent.
-func (s whyScene) withoutPayloads(held, ended string) {
+func (s whyScene) withoutPayloads(blocked, ended string) {
 	var key struct{ Key string }
 	s.call("POST", "/v1/keys", map[string]any{"name": "support", "role": "metadata"}, &key)
 	s.click("Sign out")
@@ -376,8 +376,8 @@ func (s whyScene) withoutPayloads(held, ended string) {
 	s.until("the role", `document.querySelector(".role")?.innerText === "metadata"`)
 	s.traffic.record()
 	for path, text := range map[string]string{
-		held + "/messages": "call the run’s function", held + "/data": "Not shown to keys of the role metadata.",
-		held + "/family": "this run", ended + "/streams": "This run has no streams", ended + "/log": "step_retrying",
+		blocked + "/messages": "call the run’s function", blocked + "/data": "Not shown to keys of the role metadata.",
+		blocked + "/family": "this run", ended + "/streams": "This run has no streams", ended + "/log": "step_retrying",
 	} {
 		s.open("/ui/default/runs/" + path)
 		s.shows(text)
@@ -386,16 +386,16 @@ func (s whyScene) withoutPayloads(held, ended string) {
 			s.t().Errorf("%s shows a payload to the role metadata:\n%s", path, s.text())
 		}
 	}
-	s.open("/ui/default/runs/" + held)
+	s.open("/ui/default/runs/" + blocked)
 	s.shows("The function refuses to go on.", "no_stock")
 	s.look("why-metadata")
-	if !evaluate[bool](s.tab, `[...document.querySelectorAll("[data-kind=held] button")].every((e) => e.disabled && e.title.includes("role"))`) {
+	if !evaluate[bool](s.tab, `[...document.querySelectorAll("[data-kind=function_refuses] button")].every((e) => e.disabled && e.title.includes("role"))`) {
 		s.t().Error("the role metadata may press a button")
 	}
 	for path, text := range map[string]string{
 		"overview": "Slowest open runs", "runs": "newest first", "workflows": "secretly", "failures": "Failures", "waiting": "Waiting",
 		"waiting/signals": "Signals", "waiting/timers": "Timers", "queue": "Queue", "queue/retrying": "ward", "deployments": "ward",
-		"compare?a=" + held + "&b=" + ended: "charge",
+		"compare?a=" + blocked + "&b=" + ended: "charge",
 	} {
 		s.open("/ui/default/" + path)
 		s.shows(text)
@@ -406,7 +406,7 @@ func (s whyScene) withoutPayloads(held, ended string) {
 			s.t().Errorf("a payload is sent to the role metadata: %s", sent[max(0, at-300):at+100])
 		}
 	}
-	if s.tab.web != s.server && !strings.Contains(sent, held) {
+	if s.tab.web != s.server && !strings.Contains(sent, blocked) {
 		s.t().Error("no traffic was recorded")
 	}
 }

@@ -124,8 +124,8 @@ func LimitsOf(spec entities.StepSpec, uses []entities.LimitUse) *Limits {
 	return &Limits{Uses: uses, Priority: time.Duration(spec.PriorityMS) * time.Millisecond, Until: spec.Deadline}
 }
 
-// Held says why a run does not go on: its function answers invocations with a failure that has a code.
-type Held struct {
+// Blocked says why a run does not go on: its function answers invocations with a failure that has a code.
+type Blocked struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 	// Since is the time of the first failure since the last invocation that succeeded, and Attempts the number of

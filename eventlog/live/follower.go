@@ -33,9 +33,9 @@ type Options[R any] struct {
 	Log *read.Log
 	// Rows reads the runs with these IDs, as far as the project has them.
 	Rows func(context.Context, entities.Project, []entities.RunID) ([]Row[R], error)
-	// Held returns the runs of which something may change that no event tells, each with a number that differs when it has
-	// changed.
-	Held func(context.Context, entities.Project) (map[entities.RunID]int, error)
+	// BlockedRuns returns the runs that their functions refuse, each with the number of failed calls. No event says that
+	// it has changed.
+	BlockedRuns func(context.Context, entities.Project) (map[entities.RunID]int, error)
 	// Viewers limits the viewers of all projects; 0 means 500, and less than 0 that there are none.
 	Viewers int
 	// SlowLook is how often a follower looks without a hint; 0 means every 30 s.
@@ -224,8 +224,8 @@ func (fs *Followers[R]) missed(
 	for _, e := range c.List {
 		changed[e.RunID] = true
 	}
-	held, err := fs.options.Held(ctx, project) // no event tells what has been held meanwhile
-	for id := range held {
+	blocked, err := fs.options.BlockedRuns(ctx, project) // no event tells what has been blocked meanwhile
+	for id := range blocked {
 		changed[id] = true
 	}
 	return changed, err
@@ -238,11 +238,11 @@ type follower[R any] struct {
 	project entities.Project
 	stop    func()
 
-	// place is where the next look begins, told the position up to which viewers know the late changes of a run, and held
-	// what the last slow look found. They belong to run.
-	place read.FeedCursor
-	told  map[entities.RunID]int64
-	held  map[entities.RunID]int
+	// place is where the next read begins, sent the position up to which viewers know the late changes of a run, and
+	// blocked what the last slow poll found. They belong to run.
+	place   read.FeedCursor
+	sent    map[entities.RunID]int64
+	blocked map[entities.RunID]int
 
 	mu      sync.Mutex
 	viewers map[*Viewer[R]]struct{}
@@ -260,11 +260,11 @@ func (f *follower[R]) run(ctx context.Context) error {
 	defer cancel()
 	slow := time.NewTicker(f.SlowLook)
 	defer slow.Stop()
-	held, err := f.Held(ctx, f.project)
+	blocked, err := f.BlockedRuns(ctx, f.project)
 	if err != nil {
 		return err
 	}
-	f.held = held
+	f.blocked = blocked
 	for {
 		c, err := f.look(ctx, nil)
 		if err != nil {
@@ -287,31 +287,31 @@ func (f *follower[R]) run(ctx context.Context) error {
 			return ctx.Err()
 		case <-news:
 		case <-slow.C:
-			if err := f.lookAtHeld(ctx); err != nil {
+			if err := f.readBlocked(ctx); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// lookAtHeld tells the states of the runs of which something has changed without an event.
-func (f *follower[R]) lookAtHeld(ctx context.Context) error {
-	held, err := f.Held(ctx, f.project)
+// readBlocked tells the states of the runs of which something has changed without an event.
+func (f *follower[R]) readBlocked(ctx context.Context) error {
+	blocked, err := f.BlockedRuns(ctx, f.project)
 	if err != nil {
 		return err
 	}
 	var changed []entities.RunID
-	for id, was := range f.held {
-		if held[id] != was {
+	for id, was := range f.blocked {
+		if blocked[id] != was {
 			changed = append(changed, id)
 		}
 	}
-	for id := range held {
-		if _, ok := f.held[id]; !ok {
+	for id := range blocked {
+		if _, ok := f.blocked[id]; !ok {
 			changed = append(changed, id)
 		}
 	}
-	f.held = held
+	f.blocked = blocked
 	if len(changed) > 0 {
 		_, err = f.look(ctx, changed)
 	}

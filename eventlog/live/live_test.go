@@ -66,9 +66,9 @@ type fixture struct {
 	*Followers[entities.RunStatus]
 	pool       *pgxpool.Pool
 	statements counter
-	// looks counts the slow looks, and held is what they find.
-	looks atomic.Int64
-	held  atomic.Pointer[map[entities.RunID]int]
+	// looks counts the slow looks, and blocked is what they find.
+	looks   atomic.Int64
+	blocked atomic.Pointer[map[entities.RunID]int]
 }
 
 func newFixture(t *testing.T, slow time.Duration) *fixture {
@@ -88,7 +88,7 @@ func newFixture(t *testing.T, slow time.Duration) *fixture {
 	t.Cleanup(reading.Close)
 	hub := pg.NewHub(pool, "hints", slog.New(slog.DiscardHandler))
 	f.Log = eventlog.New(pool, hub, noQueue{}, time.Now)
-	f.held.Store(&map[entities.RunID]int{})
+	f.blocked.Store(&map[entities.RunID]int{})
 	f.Followers = New(Options[entities.RunStatus]{
 		Log: read.New(reading, hub, time.Now), SlowLook: slow,
 		Rows: func(ctx context.Context, p entities.Project, ids []entities.RunID) ([]Row[entities.RunStatus], error) {
@@ -99,9 +99,9 @@ func newFixture(t *testing.T, slow time.Duration) *fixture {
 			}
 			return rows, err
 		},
-		Held: func(context.Context, entities.Project) (map[entities.RunID]int, error) {
+		BlockedRuns: func(context.Context, entities.Project) (map[entities.RunID]int, error) {
 			f.looks.Add(1)
-			return *f.held.Load(), nil
+			return *f.blocked.Load(), nil
 		},
 	})
 	return f
@@ -229,7 +229,7 @@ func TestIdleViewersCostLittle(t *testing.T) {
 	if got := f.statements.n.Load() - before; got > 5 || got < 3 {
 		t.Errorf("%d statements in 4 looks", got)
 	}
-	const inLook = 2 // what has changed, and what is held
+	const inLook = 2 // what has changed, and what is blocked
 	if perSecond := inLook / slowLook.Seconds(); perSecond > 0.1 {
 		t.Errorf("%f statements a second", perSecond)
 	}
@@ -385,15 +385,15 @@ func TestWatchRun(t *testing.T) {
 	}
 }
 
-// TestHeldRunsAreTold: slow looks find what no event tells.
-func TestHeldRunsAreTold(t *testing.T) {
+// TestBlockedRunsAreSent: slow looks find what no event tells.
+func TestBlockedRunsAreSent(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, lookPause)
 	id := f.start(t)
 	v := f.join(t, Wants{Runs: all})
 	f.wantLooks(t, 1)
-	for _, held := range []map[entities.RunID]int{{id: 1}, {id: 2}, {}} {
-		f.held.Store(&held)
+	for _, blocked := range []map[entities.RunID]int{{id: 1}, {id: 2}, {}} {
+		f.blocked.Store(&blocked)
 		until(t, v, id, 1)
 	}
 }

@@ -12,12 +12,12 @@ import (
 func TestPanicEndsTheViewersOfItsProject(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, lookPause)
-	held := f.options.Held
-	f.options.Held = func(ctx context.Context, p entities.Project) (map[entities.RunID]int, error) {
+	blocked := f.options.BlockedRuns
+	f.options.BlockedRuns = func(ctx context.Context, p entities.Project) (map[entities.RunID]int, error) {
 		if p == "hostile" {
 			panic("a look")
 		}
-		return held(ctx, p)
+		return blocked(ctx, p)
 	}
 	other := f.join(t, Wants{Runs: all})
 	for range 2 {

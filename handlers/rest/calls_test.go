@@ -115,7 +115,7 @@ func TestAnswersThatFailByRequest(t *testing.T) {
 			t.Errorf("%s: got %d, want %d", body, got, want.status)
 		}
 		var lease, text, code string
-		err := a.pool.QueryRow(t.Context(), `SELECT lease, last_error, coalesce(held->>'code', '') FROM messages
+		err := a.pool.QueryRow(t.Context(), `SELECT lease, last_error, coalesce(blocked->>'code', '') FROM messages
 			WHERE run_id = $1 AND work = 'run'`, id).Scan(&lease, &text, &code)
 		if err != nil || lease != "" || code != want.code || !strings.Contains(text, want.text) {
 			t.Errorf("%s: the work has lease %q, error %q, code %q (%v)", body, lease, text, code, err)

@@ -214,9 +214,9 @@ func newLiveRun(v api.Run) liveRun {
 	}
 	l := liveRun{withPayloads: encode(v)}
 	l.without = l.withPayloads
-	if v.Held != nil {
-		v.Held = new(*v.Held)
-		v.Held.Message = ""
+	if v.Blocked != nil {
+		v.Blocked = new(*v.Blocked)
+		v.Blocked.Message = ""
 		l.without = encode(v)
 	}
 	return l

@@ -33,9 +33,9 @@ const (
 	maxWait     = time.Minute
 )
 
-// addHeld adds why runs of the project are held. Only runs that the server drives and that have not ended can be.
+// addBlocked adds why runs of the project are blocked. Only runs that the server drives and that have not ended can be.
 // Clients that may not see payloads do not get the message.
-func (s *Server) addHeld(
+func (s *Server) addBlocked(
 	ctx context.Context, project entities.Project, with read.Payloads, runs []api.Run,
 ) error {
 	var open []entities.RunID
@@ -44,16 +44,16 @@ func (s *Server) addHeld(
 			open = append(open, entities.RunID(r.ID))
 		}
 	}
-	held, err := s.Queue.Held(ctx, project, open)
+	blocked, err := s.Queue.Blocked(ctx, project, open)
 	if err != nil {
 		return err
 	}
 	for i, r := range runs {
-		if h, ok := held[entities.RunID(r.ID)]; ok {
+		if h, ok := blocked[entities.RunID(r.ID)]; ok {
 			if with == read.WithoutPayloads {
 				h.Message = ""
 			}
-			runs[i].Held = &api.Held{
+			runs[i].Blocked = &api.Blocked{
 				Code: h.Code, Message: h.Message, Since: timestamp(h.Since), Attempts: int64(h.Attempts),
 			}
 		}
@@ -107,7 +107,7 @@ func (s *Server) runSummaries(
 			summaries[i].StartAt = optionalTime(first.Data.StartAt)
 		}
 	}
-	return summaries, s.addHeld(ctx, project, with, summaries)
+	return summaries, s.addBlocked(ctx, project, with, summaries)
 }
 
 // runDetail encodes a single run with its input and outcome. Without payloads, it has no input or output, and of an
@@ -268,7 +268,7 @@ func (s *Server) answerRunWith(r *request, run entities.Run, with read.Payloads)
 			return detail, err
 		}
 		one := []api.Run{detail}
-		err = s.addHeld(r.ctx(), r.project(), r.payloads(), one)
+		err = s.addBlocked(r.ctx(), r.project(), r.payloads(), one)
 		return one[0], err
 	})
 }

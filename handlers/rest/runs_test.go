@@ -183,23 +183,23 @@ func TestWaitForRun(t *testing.T) {
 	}
 }
 
-// TestHeldRuns: a run that its function refuses shows why, alone and in lists.
-func TestHeldRuns(t *testing.T) {
+// TestBlockedRuns: a run that its function refuses shows why, alone and in lists.
+func TestBlockedRuns(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	id := a.driven(t, "order")
 	a.driven(t, "order")
 	if _, err := a.pool.Exec(t.Context(), `
-		UPDATE messages SET held = '{"code":"diverged","message":"order.go:41"}', delivery_count = 3, first_failed_at = $2
+		UPDATE messages SET blocked = '{"code":"diverged","message":"order.go:41"}', delivery_count = 3, first_failed_at = $2
 		WHERE run_id = $1 AND work = 'run'`, id, at0); err != nil {
 		t.Fatal(err)
 	}
 	want := object{"code": "diverged", "message": "order.go:41", "since": at0, "attempts": 3.0}
-	if diff := cmp.Diff(want, a.get(t, "/v1/runs/"+string(id))["held"]); diff != "" {
-		t.Errorf("held differs (-want +got):\n%s", diff)
+	if diff := cmp.Diff(want, a.get(t, "/v1/runs/"+string(id))["blocked"]); diff != "" {
+		t.Errorf("blocked differs (-want +got):\n%s", diff)
 	}
 	for _, run := range a.all(t, "/v1/runs", "10") {
-		if _, held := run["held"]; held != (run["id"] == string(id)) {
+		if _, blocked := run["blocked"]; blocked != (run["id"] == string(id)) {
 			t.Errorf("got %v in the list", run)
 		}
 	}
@@ -211,7 +211,7 @@ func TestHeldRuns(t *testing.T) {
 		}
 	}
 	a.event(t, id, entities.EventRunCancelled)
-	if held := a.get(t, "/v1/runs/"+string(id))["held"]; held != nil {
-		t.Errorf("the run has ended, but is held: %v", held)
+	if blocked := a.get(t, "/v1/runs/"+string(id))["blocked"]; blocked != nil {
+		t.Errorf("the run has ended, but is blocked: %v", blocked)
 	}
 }

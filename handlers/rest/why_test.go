@@ -80,7 +80,7 @@ func TestExplainRun(t *testing.T) {
 		t.Errorf("got %v", e)
 	}
 	if _, err := a.pool.Exec(t.Context(), `
-		UPDATE messages SET held = '{"code":"panic","message":"classified"}', last_error = 'classified', delivery_count = 3,
+		UPDATE messages SET blocked = '{"code":"panic","message":"classified"}', last_error = 'classified', delivery_count = 3,
 			due_at = now() + interval '1 minute' WHERE run_id = $1 AND work = 'run'`, id); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestExplainRun(t *testing.T) {
 	e, first = explain()
 	same(t, "error", `{"code":"panic","message":"classified"}`, first["error"])
 	hook := e["reasons"].([]any)[1].(object)
-	if e["verdict"] != "blocked" || e["next"].(object)["kind"] != "held" || hook["condition"] != "classified" ||
+	if e["verdict"] != "blocked" || e["next"].(object)["kind"] != "function_refuses" || hook["condition"] != "classified" ||
 		strings.Contains(mustJSON(t, e), `"T"`) {
 		t.Errorf("got %v", e)
 	}

@@ -38,12 +38,12 @@ var (
 		"Runs with nothing scheduled to continue them, as found by the sweeper; the count stops at 10000.", nil, nil)
 	deadlocksDesc = prometheus.NewDesc("stepwell_limit_deadlocks",
 		"Runs that wait for each other's slots of limits, and cannot go on unless one is ended.", nil, nil)
-	heldDesc = prometheus.NewDesc("stepwell_runs_held",
+	blockedDesc = prometheus.NewDesc("stepwell_runs_blocked",
 		"Runs whose function refuses to go on; the count stops at 10000.", []string{"code"}, nil)
 	waitingDesc = prometheus.NewDesc("stepwell_messages_waiting",
 		"Messages that are due, delayed or waiting for a retry; the count stops at 10000.", nil, nil)
 	leasedDesc = prometheus.NewDesc("stepwell_messages_leased",
-		"Messages being delivered or held by functions; the count stops at 10000.", nil, nil)
+		"Messages being delivered, or extended by functions; the count stops at 10000.", nil, nil)
 	parkedDesc = prometheus.NewDesc("stepwell_messages_parked",
 		"Messages that failed too often and need a retry or discard by hand; the count stops at 10000.", nil, nil)
 	oldestDesc = prometheus.NewDesc("stepwell_messages_oldest_due_seconds",
@@ -53,7 +53,7 @@ var (
 // Describe implements [prometheus.Collector].
 func (d *databaseCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
-		upDesc, openDesc, strandedDesc, deadlocksDesc, heldDesc, waitingDesc, leasedDesc, parkedDesc, oldestDesc,
+		upDesc, openDesc, strandedDesc, deadlocksDesc, blockedDesc, waitingDesc, leasedDesc, parkedDesc, oldestDesc,
 	} {
 		to <- desc
 	}
@@ -75,8 +75,8 @@ func (d *databaseCollector) Collect(to chan<- prometheus.Metric) {
 	}
 	gauge(strandedDesc, float64(g.StrandedRuns))
 	gauge(deadlocksDesc, float64(g.DeadlockedRuns))
-	for code, n := range g.HeldRuns {
-		gauge(heldDesc, float64(n), code)
+	for code, n := range g.BlockedRuns {
+		gauge(blockedDesc, float64(n), code)
 	}
 	gauge(waitingDesc, float64(g.WaitingMessages))
 	gauge(leasedDesc, float64(g.LeasedMessages))

@@ -53,7 +53,7 @@ func newTelemetry(options ...func(*Options)) *Telemetry {
 	o := Options{
 		Slots: 100,
 		Gauges: func(context.Context) (queue.Gauges, error) {
-			return queue.Gauges{HeldRuns: map[string]int64{"diverged": 1}, OpenRuns: map[entities.RunStatus]int64{entities.RunPending: 0, entities.RunRunning: 3}}, nil
+			return queue.Gauges{BlockedRuns: map[string]int64{"diverged": 1}, OpenRuns: map[entities.RunStatus]int64{entities.RunPending: 0, entities.RunRunning: 3}}, nil
 		},
 		Pool:       func() PoolStat { return fakePoolStat{} },
 		ShareWaits: func() (int64, time.Duration) { return 3, 2500 * time.Millisecond }, Now: (&clock{}).now, Commits: fakeCommits{},

@@ -347,7 +347,7 @@ CREATE TABLE messages (
     written_seq bigint,
     written_by bigint,
     -- The code and message with which the run's function refuses to go on; NULL for other failures, and for none.
-    held jsonb,
+    blocked jsonb,
     begins_run boolean NOT NULL DEFAULT false,
     awaits_since timestamptz,
     -- Number of deliveries that are no failures, although the function has got them: those up to the last one after
@@ -374,8 +374,8 @@ CREATE INDEX messages_due_idx ON messages (due_at) WHERE num_nulls(parked_at) = 
 CREATE INDEX messages_failed_at_idx ON messages (project, deployment_id) WHERE parked_at IS NULL AND last_error <> '';
 -- Lists the messages of a project that failed and are tried again. Few are in this index.
 CREATE INDEX messages_failed_idx ON messages (project, id) WHERE parked_at IS NULL AND last_error <> '';
--- Lists the messages that are held. Few are.
-CREATE INDEX messages_held_idx ON messages (project, id) WHERE held IS NOT NULL;
+-- Lists the messages of runs that are blocked. Few are.
+CREATE INDEX messages_blocked_idx ON messages (project, id) WHERE blocked IS NOT NULL;
 CREATE UNIQUE INDEX messages_lease_key ON messages (lease) WHERE lease <> '';
 CREATE INDEX messages_parked_idx ON messages (project, id) WHERE parked_at IS NOT NULL;
 -- Finds the messages that a run's app sent: all are for the deployment that executes it.
@@ -481,7 +481,7 @@ CREATE TABLE deployments (
     probe_error text NOT NULL DEFAULT '',
     -- Set while it is unhealthy: since when, and when one call is made to see.
     unhealthy_since timestamptz,
-    held_until timestamptz,
+    trial_at timestamptz,
     -- A deployment may execute steps, and have no workflow.
     steps_only boolean NOT NULL DEFAULT false,
     PRIMARY KEY (project, id),

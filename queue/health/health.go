@@ -18,8 +18,8 @@ const (
 	minTimeout = 100 * time.Millisecond
 	maxTimeout = 30 * time.Second
 	maxInARow  = 100
-	minHold    = time.Second
-	maxHold    = 24 * time.Hour
+	minTrial   = time.Second
+	maxTrial   = 24 * time.Hour
 	maxPath    = 1024 // bytes
 )
 
@@ -34,8 +34,8 @@ type Settings struct {
 	// many successes it is healthy again, 1 by default.
 	FailAfter    int `json:"failAfter"`
 	RecoverAfter int `json:"recoverAfter"`
-	// Hold is how long an unhealthy deployment is not called, 10m by default. Then one call is made to see.
-	Hold Duration `json:"hold"`
+	// TrialEvery is how often one call is made while the deployment is unhealthy, as a trial; 10m by default.
+	TrialEvery Duration `json:"trialEvery"`
 }
 
 // Duration is a duration with the JSON form of the API, such as "30s".
@@ -58,7 +58,7 @@ func (d *Duration) UnmarshalText(text []byte) error {
 func (s Settings) WithDefaults() Settings {
 	s.Every, s.Timeout = cmp.Or(s.Every, Duration(30*time.Second)), cmp.Or(s.Timeout, Duration(3*time.Second))
 	s.FailAfter, s.RecoverAfter = cmp.Or(s.FailAfter, 3), cmp.Or(s.RecoverAfter, 1)
-	s.Hold = cmp.Or(s.Hold, Duration(10*time.Minute))
+	s.TrialEvery = cmp.Or(s.TrialEvery, Duration(10*time.Minute))
 	return s
 }
 
@@ -71,7 +71,7 @@ func (s Settings) Validate() error {
 	}{
 		{"every", s.Every, minEvery, maxEvery},
 		{"timeout", s.Timeout, minTimeout, maxTimeout},
-		{"hold", s.Hold, minHold, maxHold},
+		{"trialEvery", s.TrialEvery, minTrial, maxTrial},
 	} {
 		if v := time.Duration(d.value); v < d.least || v > d.most {
 			return entities.Invalid("health: %s %s is not between %s and %s", d.name, v, d.least, d.most)
@@ -111,9 +111,9 @@ type State struct {
 	Failures  int    `db:"probe_failures"`
 	Successes int    `db:"probe_successes"`
 	Error     string `db:"probe_error"`
-	// UnhealthySince is set while it is unhealthy. HeldUntil is when one call is made then.
+	// UnhealthySince is set while it is unhealthy. TrialAt is when the next trial call is made then.
 	UnhealthySince *time.Time
-	HeldUntil      *time.Time
+	TrialAt        *time.Time
 }
 
 // After returns the state after a probe at the time, which failed for a reason, or succeeded if that is empty.
@@ -122,14 +122,14 @@ func (s State) After(settings Settings, failure string, at time.Time) State {
 	if failure == "" {
 		s.Failures, s.Successes = 0, s.Successes+1
 		if s.Successes >= settings.RecoverAfter {
-			s.UnhealthySince, s.HeldUntil = nil, nil
+			s.UnhealthySince, s.TrialAt = nil, nil
 		}
 		return s
 	}
 	s.Failures, s.Successes = s.Failures+1, 0
 	if s.UnhealthySince == nil && s.Failures >= settings.FailAfter {
-		until := at.Add(time.Duration(settings.Hold))
-		s.UnhealthySince, s.HeldUntil = &at, &until
+		trial := at.Add(time.Duration(settings.TrialEvery))
+		s.UnhealthySince, s.TrialAt = &at, &trial
 	}
 	return s
 }

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// TestStateAfterProbes folds probes, of which "f" fails and "s" succeeds, with failAfter 2, recoverAfter 2 and a hold of
-// a minute. The state is unhealthy after those in capitals.
+// TestStateAfterProbes folds probes, of which "f" fails and "s" succeeds, with failAfter 2, recoverAfter 2 and a trial
+// every a minute. The state is unhealthy after those in capitals.
 func TestStateAfterProbes(t *testing.T) {
 	t.Parallel()
-	settings := Settings{Path: "/", FailAfter: 2, RecoverAfter: 2, Hold: Duration(time.Minute)}.WithDefaults()
+	settings := Settings{Path: "/", FailAfter: 2, RecoverAfter: 2, TrialEvery: Duration(time.Minute)}.WithDefaults()
 	for _, probes := range []string{"s", "f", "fsf", "fF", "fFFF", "fFSs", "fFSFSs", "fFSsfF"} {
 		at := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 		var s State
@@ -27,12 +27,12 @@ func TestStateAfterProbes(t *testing.T) {
 			if unhealthy && before == nil {
 				since = at
 			}
-			if (s.UnhealthySince != nil) != unhealthy || (s.HeldUntil != nil) != unhealthy || s.Error != failure ||
+			if (s.UnhealthySince != nil) != unhealthy || (s.TrialAt != nil) != unhealthy || s.Error != failure ||
 				!s.ProbedAt.Equal(at) {
 				t.Errorf("%s: after probe %d the state is %+v", probes, i+1, s)
 			}
-			if unhealthy && (!s.UnhealthySince.Equal(since) || !s.HeldUntil.Equal(since.Add(time.Minute))) {
-				t.Errorf("%s: after probe %d it is unhealthy since %v, held until %v", probes, i+1, s.UnhealthySince, s.HeldUntil)
+			if unhealthy && (!s.UnhealthySince.Equal(since) || !s.TrialAt.Equal(since.Add(time.Minute))) {
+				t.Errorf("%s: after probe %d it is unhealthy since %v, tried at %v", probes, i+1, s.UnhealthySince, s.TrialAt)
 			}
 		}
 	}
@@ -49,10 +49,10 @@ func TestSettingsAreValidated(t *testing.T) {
 		`{"path":"/a#b"}`:                                false,
 		`{"path":"/","every":"999ms"}`:                   false,
 		`{"path":"/","timeout":"31s"}`:                   false,
-		`{"path":"/","hold":"25h"}`:                      false,
+		`{"path":"/","trialEvery":"25h"}`:                false,
 		`{"path":"/","failAfter":101}`:                   false,
 		`{"path":"/","recoverAfter":-1}`:                 false,
-		`{"path":"/","hold":"-1s"}`:                      false,
+		`{"path":"/","trialEvery":"-1s"}`:                false,
 	} {
 		var s Settings
 		err := json.Unmarshal([]byte(text), &s)

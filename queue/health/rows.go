@@ -12,7 +12,7 @@ import (
 )
 
 // Columns are those of a [State] in the table deployments.
-const Columns = `probed_at, probe_failures, probe_successes, probe_error, unhealthy_since, held_until`
+const Columns = `probed_at, probe_failures, probe_successes, probe_error, unhealthy_since, trial_at`
 
 // Probed is a deployment that is probed.
 type Probed struct {
@@ -42,21 +42,21 @@ func Lock(b *pgx.Batch, project entities.Project, id string, into **Probed) {
 func Save(b *pgx.Batch, project entities.Project, id string, s State) {
 	b.Queue(`
 		UPDATE deployments SET probed_at = $3, probe_failures = $4, probe_successes = $5, probe_error = $6,
-			unhealthy_since = $7, held_until = $8
+			unhealthy_since = $7, trial_at = $8
 		WHERE project = $1 AND id = $2`,
-		project, id, s.ProbedAt, s.Failures, s.Successes, s.Error, s.UnhealthySince, s.HeldUntil)
+		project, id, s.ProbedAt, s.Failures, s.Successes, s.Error, s.UnhealthySince, s.TrialAt)
 }
 
-// Try reports whether the caller may make the one call of an unhealthy deployment that is made when its hold is over. A
-// further one is made after another hold.
+// Try reports whether the caller may make the trial call of an unhealthy deployment that is due. The next one is due a
+// TrialEvery later.
 func Try(ctx context.Context, pool *pgxpool.Pool, project entities.Project, id string) (bool, error) {
 	p, err := Find(ctx, pool, project, id)
-	if err != nil || p == nil || p.HeldUntil == nil {
+	if err != nil || p == nil || p.TrialAt == nil {
 		return err == nil, err
 	}
 	tag, err := pg.NewPool(pool).Exec(ctx, `
-		UPDATE deployments SET held_until = now() + $3 WHERE project = $1 AND id = $2 AND held_until <= now()`,
-		project, id, time.Duration(p.Health.Hold))
+		UPDATE deployments SET trial_at = now() + $3 WHERE project = $1 AND id = $2 AND trial_at <= now()`,
+		project, id, time.Duration(p.Health.TrialEvery))
 	return tag.RowsAffected() > 0, pg.Wrap(err, "try deployment %s", id)
 }
 
@@ -65,7 +65,7 @@ func Try(ctx context.Context, pool *pgxpool.Pool, project entities.Project, id s
 func Answered(ctx context.Context, pool *pgxpool.Pool, project entities.Project, id string) error {
 	_, err := pg.NewPool(pool).Exec(ctx, `
 		UPDATE deployments SET probed_at = NULL, probe_failures = 0, probe_successes = 0, probe_error = '',
-			unhealthy_since = NULL, held_until = NULL
+			unhealthy_since = NULL, trial_at = NULL
 		WHERE project = $1 AND id = $2 AND unhealthy_since IS NOT NULL`, project, id)
 	return pg.Wrap(err, "note that deployment %s answers", id)
 }

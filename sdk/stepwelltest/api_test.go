@@ -149,11 +149,11 @@ func TestRecoverSeesNoSuspension(t *testing.T) {
 	}
 }
 
-func TestPanicHoldsTheRun(t *testing.T) {
+func TestPanicBlocksTheRun(t *testing.T) {
 	t.Parallel()
 	_, err := result(t, func(*stepwell.Context) (string, error) { panic("a bug") })
 	if !errors.Is(err, stepwelltest.ErrRunning) || !strings.Contains(err.Error(), "a bug") {
-		t.Errorf("got %v, want a held run", err)
+		t.Errorf("got %v, want a blocked run", err)
 	}
 }
 

@@ -115,7 +115,7 @@ func TestReplayFindsChanges(t *testing.T) {
 			return ref, err
 		}, "note", "note"},
 		{"it fails", func(*stepwell.Context, string) (string, error) { return "", errors.New("no") }, "charge", "charge"},
-		{"it is held", func(*stepwell.Context, string) (string, error) { return "", stepwell.Hold(errors.New("no bank")) }, "no bank", "no bank"},
+		{"it is blocked", func(*stepwell.Context, string) (string, error) { return "", stepwell.Block(errors.New("no bank")) }, "no bank", "no bank"},
 		{"it panics", func(*stepwell.Context, string) (string, error) { panic("a bug") }, "a bug", "a bug"},
 	}
 	for _, test := range tests {

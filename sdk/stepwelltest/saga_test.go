@@ -159,11 +159,11 @@ func TestEachSagaUndoesItsPart(t *testing.T) {
 	}
 }
 
-func TestRunsThatAreHeldDoNotCompensate(t *testing.T) {
+func TestRunsThatAreBlockedDoNotCompensate(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func() (string, error){
-		"a panic":          func() (string, error) { panic("a bug") },
-		"an error of Hold": func() (string, error) { return "", stepwell.Hold(errors.New("a bug")) },
+		"a panic":           func() (string, error) { panic("a bug") },
+		"an error of Block": func() (string, error) { return "", stepwell.Block(errors.New("a bug")) },
 	} {
 		undone := false
 		_, err := result(t, func(w *stepwell.Context) (string, error) {
@@ -176,7 +176,7 @@ func TestRunsThatAreHeldDoNotCompensate(t *testing.T) {
 			})
 		})
 		if !errors.Is(err, stepwelltest.ErrRunning) || !strings.Contains(err.Error(), "a bug") || undone {
-			t.Errorf("%s: got %v, undone: %v; want a held run", name, err, undone)
+			t.Errorf("%s: got %v, undone: %v; want a blocked run", name, err, undone)
 		}
 	}
 }

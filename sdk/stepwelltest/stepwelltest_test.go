@@ -111,7 +111,7 @@ func TestFailedStepFailsTheRun(t *testing.T) {
 	}
 }
 
-func TestWorkflowThatIsNotDeterministicIsHeld(t *testing.T) {
+func TestWorkflowThatIsNotDeterministicIsBlocked(t *testing.T) {
 	t.Parallel()
 	calls := 0
 	flaky := stepwell.NewWorkflow[stepwell.None, string]("flaky")

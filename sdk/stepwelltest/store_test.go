@@ -70,7 +70,7 @@ func TestAStoreWriteIsThereWithItsStepOrNot(t *testing.T) {
 	}
 }
 
-// TestWritesThatExceedTheStore fail a step for good, and hold a workflow.
+// TestWritesThatExceedTheStore fail a step for good, and block a workflow.
 func TestWritesThatExceedTheStore(t *testing.T) {
 	t.Parallel()
 	text := stepwell.NewKey[string]
@@ -107,7 +107,7 @@ func TestWritesThatExceedTheStore(t *testing.T) {
 		})
 		env.RunUntilDone()
 		if _, err := run.Result(); !errors.Is(err, stepwelltest.ErrRunning) || !strings.Contains(err.Error(), what) {
-			t.Errorf("%s: got %v, want a held run", what, err)
+			t.Errorf("%s: got %v, want a blocked run", what, err)
 		}
 	}
 }
@@ -140,7 +140,7 @@ func TestReadsOfTheStoreReplay(t *testing.T) {
 	}
 }
 
-func TestValueThatDoesNotDecodeHoldsTheRun(t *testing.T) {
+func TestValueThatDoesNotDecodeBlocksTheRun(t *testing.T) {
 	t.Parallel()
 	env, run := start(t, func(w *stepwell.Context) (string, error) {
 		stepwell.NewKey[string]("balance").Set(w, "text")
@@ -149,7 +149,7 @@ func TestValueThatDoesNotDecodeHoldsTheRun(t *testing.T) {
 	})
 	env.RunUntilDone()
 	if _, err := run.Result(); !errors.Is(err, stepwelltest.ErrRunning) {
-		t.Errorf("got %v, want a held run", err)
+		t.Errorf("got %v, want a blocked run", err)
 	}
 }
 

@@ -28,7 +28,7 @@ func (s scope) misuse(n ast.Node) {
 	case *ast.CallExpr:
 		if isBuiltin(s.c.TypesInfo, n, "recover") {
 			s.c.report(found(n.Pos(), "SW007",
-				"recover hides bugs of the workflow, whose runs would be held; return errors instead"))
+				"recover hides bugs of the workflow, whose runs would be blocked; return errors instead"))
 		}
 	case *ast.AssignStmt:
 		for i, left := range n.Lhs {

@@ -4,7 +4,7 @@
 export type Time = string;
 
 // A kind of what needs attention; see [getAttention](#get-v1attention).
-export type AttentionKind = "project_paused" | "messages_parked" | "runs_held" | "runs_stranded" | "deployment_unreachable" | "deployment_missing" | "workflow_failing" | "queue_late" | "key_expiring" | "two_signing_keys";
+export type AttentionKind = "project_paused" | "messages_parked" | "runs_blocked" | "runs_stranded" | "deployment_unreachable" | "deployment_missing" | "workflow_failing" | "queue_late" | "key_expiring" | "two_signing_keys";
 
 export type AttentionItem = {
   kind: AttentionKind;
@@ -89,7 +89,7 @@ export type Run = {
   lastSeq: number;
   error?: Failure;
   cancelReason?: string;
-  held?: Held;
+  blocked?: Blocked;
   input?: unknown;
   inputEncoding?: Encoding;
   output?: unknown;
@@ -102,7 +102,7 @@ export type RunAttributes = {
 
 // Why the run does not go on: its function answers with a failure that has a code, `diverged` for example if the code
 // does not match the log. It is called again after a backoff, and when its deployment is registered again.
-export type Held = {
+export type Blocked = {
   code: string;
   message?: string;
   since: Time;
@@ -115,7 +115,7 @@ export type Held = {
 export type Verdict = "scheduled" | "working" | "retrying" | "waiting" | "blocked" | "stranded" | "ended";
 
 // The kind of a reason, in the order of reasons; [why.md](why.md) explains each. New kinds may be added.
-export type ReasonKind = "stranded" | "project_paused" | "parked" | "deployment_missing" | "diverged" | "held" | "answer_refused" | "limit_deadlock" | "limit_paused" | "unhealthy" | "unreachable" | "connection_closed" | "function_fails" | "task_fails" | "step_backoff" | "cancelling" | "called" | "step_running" | "step_queued" | "queued" | "client" | "unscheduled" | "start_delay" | "limit_full" | "deployment_full" | "rate" | "child" | "hook" | "webhook" | "signal" | "approval" | "wait" | "inbox";
+export type ReasonKind = "stranded" | "project_paused" | "parked" | "deployment_missing" | "diverged" | "function_refuses" | "answer_refused" | "limit_deadlock" | "limit_paused" | "unhealthy" | "unreachable" | "connection_closed" | "function_fails" | "task_fails" | "step_backoff" | "cancelling" | "called" | "step_running" | "step_queued" | "queued" | "client" | "unscheduled" | "start_delay" | "limit_full" | "deployment_full" | "rate" | "child" | "hook" | "webhook" | "signal" | "approval" | "wait" | "inbox";
 
 export type Explanation = {
   runId: string;
@@ -215,7 +215,7 @@ export type Registration = {
     timeout?: string;
     failAfter?: number;
     recoverAfter?: number;
-    hold?: string;
+    trialEvery?: string;
   } | null;
 };
 
@@ -397,13 +397,13 @@ export type Health = {
   timeout: string;
   failAfter: number;
   recoverAfter: number;
-  hold: string;
+  trialEvery: string;
   status: "unknown" | "healthy" | "unhealthy";
   probedAt?: Time;
   failures?: number;
   lastError?: string;
   unhealthySince?: Time;
-  heldUntil?: Time;
+  trialAt?: Time;
 };
 
 export type Deployment = {

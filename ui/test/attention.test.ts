@@ -17,8 +17,8 @@ test("pages have the number of what needs attention there", () => {
 test("items are said, and lead to their page", () => {
   assert.deepEqual(say(item({ kind: "workflow_failing", count: 44, workflow: "refund", usual: 0 })),
     { text: "44 runs of refund failed in the last hour; usually none does", to: ["workflows", "refund"] });
-  assert.deepEqual(say(item({ kind: "runs_held", runId: "wrun_1" })),
-    { text: "1 run is held: the function refuses to go on", to: ["runs", "wrun_1"] });
+  assert.deepEqual(say(item({ kind: "runs_blocked", runId: "wrun_1" })),
+    { text: "1 run is blocked: the function refuses to go on", to: ["runs", "wrun_1"] });
   assert.deepEqual(say(item({ kind: "deployment_missing", deployment: "shop" })),
     { text: "shop is not registered: 1 message waiting", to: ["deployments"], query: { add: "shop" } });
   assert.equal(say(item({ kind: "messages_parked", count: 1000 })).text, "1,000+ messages are parked: retry or discard");

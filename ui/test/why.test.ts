@@ -39,7 +39,7 @@ test("what comes next is named", () => {
   for (const [r, next, want] of [
     [reason("step_backoff", { ...charge, attempt: 3, maxAttempts: 5 }), { at, kind: "step_backoff", ...charge }, "step charge, attempt 3 of 5"],
     [reason("wait", { waitId: "nap" }), { at, kind: "wait", waitId: "nap" }, "the sleep nap is over"],
-    [reason("held"), { at, kind: "held" }, "the call is repeated"],
+    [reason("function_refuses"), { at, kind: "function_refuses" }, "the call is repeated"],
     [reason("unreachable", charge), { at, kind: "unreachable", ...charge }, "the call of step charge is repeated"],
     [reason("hook"), undefined, ""],
   ] as Array<[Reason, Explanation["next"], string]>) {

@@ -18,8 +18,8 @@ const (
 	Paused Kind = "project_paused"
 	// Parked: messages failed so often that they are not delivered again until somebody retries them.
 	Parked Kind = "messages_parked"
-	// Held: functions refuse to go on with runs.
-	Held Kind = "runs_held"
+	// Blocked: functions refuse to go on with runs.
+	Blocked Kind = "runs_blocked"
 	// Stranded: nothing moves some runs, and waking them has not helped.
 	Stranded Kind = "runs_stranded"
 	// Unreachable: calls do not reach a deployment.
@@ -38,7 +38,7 @@ const (
 
 // Kinds returns all kinds in their order.
 func Kinds() []Kind {
-	return []Kind{Paused, Parked, Held, Stranded, Unreachable, Missing, Failing, Late, KeyExpiring, TwoSigningKeys}
+	return []Kind{Paused, Parked, Blocked, Stranded, Unreachable, Missing, Failing, Late, KeyExpiring, TwoSigningKeys}
 }
 
 // Item is something that needs attention.
@@ -78,8 +78,8 @@ type Facts struct {
 	Now time.Time
 	// PausedAt is nil unless the project is paused.
 	PausedAt *time.Time
-	// Parked, Held and Stranded have up to [MaxCount] messages or runs.
-	Parked, Held, Stranded Tally
+	// Parked, Blocked and Stranded have up to [MaxCount] messages or runs.
+	Parked, Blocked, Stranded Tally
 	// Due are the messages that are due and not being delivered.
 	Due Tally
 	// Unreached are the deployments that calls do not reach.
@@ -114,7 +114,7 @@ func Decide(f Facts) []Item {
 	if f.PausedAt != nil {
 		add(Item{Kind: Paused, Count: 1, Since: f.PausedAt})
 	}
-	for kind, t := range map[Kind]Tally{Parked: f.Parked, Held: f.Held, Stranded: f.Stranded} {
+	for kind, t := range map[Kind]Tally{Parked: f.Parked, Blocked: f.Blocked, Stranded: f.Stranded} {
 		if t.Count > 0 {
 			add(Item{Kind: kind, Count: t.Count, Since: t.Since, Run: t.Run})
 		}

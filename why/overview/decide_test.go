@@ -42,9 +42,9 @@ func TestDecide(t *testing.T) {
 			Facts{Parked: Tally{Count: 2, Since: before(time.Hour)}},
 			[]Item{{Kind: Parked, Count: 2, Since: before(time.Hour)}},
 		},
-		"held and stranded": {
-			Facts{Stranded: Tally{1, before(day), "wrun_2"}, Held: Tally{3, nil, "wrun_1"}},
-			[]Item{{Kind: Held, Count: 3, Run: "wrun_1"}, {Kind: Stranded, Count: 1, Since: before(day), Run: "wrun_2"}},
+		"blocked and stranded": {
+			Facts{Stranded: Tally{1, before(day), "wrun_2"}, Blocked: Tally{3, nil, "wrun_1"}},
+			[]Item{{Kind: Blocked, Count: 3, Run: "wrun_1"}, {Kind: Stranded, Count: 1, Since: before(day), Run: "wrun_2"}},
 		},
 		"a deployment restarts":          {Facts{Unreached: []Unreached{{"shop", true, 5, minUnreached - 1}}}, nil},
 		"a deployment is away":           {Facts{Unreached: []Unreached{{"shop", true, 5, minUnreached}}}, []Item{{Kind: Unreachable, Count: 5, Deployment: "shop"}}},
@@ -70,14 +70,14 @@ func TestDecide(t *testing.T) {
 		"a rotation was forgot": {Facts{SigningKeys: signing(90*day, 8*day)}, []Item{{Kind: TwoSigningKeys, Count: 2, Since: before(8 * day)}}},
 		"all, in order": {
 			Facts{
-				PausedAt: before(day), Parked: Tally{Count: 1}, Held: Tally{Count: 1}, Stranded: Tally{Count: 1},
+				PausedAt: before(day), Parked: Tally{Count: 1}, Blocked: Tally{Count: 1}, Stranded: Tally{Count: 1},
 				Unreached: []Unreached{{"b", false, 1, 1}, {"a", true, 1, 9}}, Failures: failures(10, 0).Failures,
 				Due: Tally{Count: 1, Since: before(day)}, Keys: []admin.Key{key(90*day, day)}, SigningKeys: signing(90*day, 8*day),
 			},
 			[]Item{
 				{Kind: Paused, Count: 1, Since: before(day)},
 				{Kind: Parked, Count: 1},
-				{Kind: Held, Count: 1},
+				{Kind: Blocked, Count: 1},
 				{Kind: Stranded, Count: 1},
 				{Kind: Unreachable, Count: 1, Deployment: "a"},
 				{Kind: Missing, Count: 1, Deployment: "b"},

@@ -47,10 +47,10 @@ const (
 	parkedSQL = `
 		SELECT count(*) AS count, min(parked_at) AS since, '' AS run FROM (
 			SELECT parked_at FROM messages WHERE project = $1 AND parked_at IS NOT NULL LIMIT $2) AS m`
-	heldSQL = `
+	blockedSQL = `
 		SELECT count(*) AS count, min(first_failed_at) AS since, coalesce(min(run_id), '') AS run FROM (
 			SELECT first_failed_at, run_id, parked_at FROM messages
-			WHERE project = $1 AND held IS NOT NULL LIMIT $2) AS m
+			WHERE project = $1 AND blocked IS NOT NULL LIMIT $2) AS m
 		WHERE parked_at IS NULL`
 	// strandedSQL reads the first $2 stranded runs of all projects, for those of project $1 that have been stranded
 	// for $3.
@@ -91,7 +91,7 @@ func (r *Reader) facts(ctx context.Context, project entities.Project) (f Facts, 
 		b.Queue(pausedSQL, project).QueryRow(func(row pgx.Row) error { return row.Scan(&f.PausedAt) })
 		into := func(t *Tally) func(Tally) { return func(found Tally) { *t = found } }
 		pg.LoadEach(&b, into(&f.Parked), parkedSQL, project, MaxCount)
-		pg.LoadEach(&b, into(&f.Held), heldSQL, project, MaxCount)
+		pg.LoadEach(&b, into(&f.Blocked), blockedSQL, project, MaxCount)
 		pg.LoadEach(&b, into(&f.Stranded), strandedSQL, project, MaxCount, strandedFor)
 		pg.LoadEach(&b, func(u Unreached) {
 			u.Messages = min(u.Messages, MaxCount)

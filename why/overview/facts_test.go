@@ -128,7 +128,7 @@ func TestAttentionIsRead(t *testing.T) {
 	f.messages(t, "default", "shop", "away", 3, `due_at, unreached, last_error`, `now() + interval '50 s', 4 + i, 'connection refused'`)
 	f.messages(t, "default", "blog", "gone", 1, `due_at, unreached, last_error`, `now() + interval '50 s', 1, 'not registered'`)
 	f.messages(t, "default", "good", "died", 1, `due_at, unreached, last_error`, fmt.Sprintf(`now() + interval '5 s', 9, '%s'`, message.ServerDied))
-	f.messages(t, "default", "shop", "held", 1, `due_at, held, run_id, last_error`, `now() + interval '9 m', '{"code": "panic"}', 'wrun_h', 'held'`)
+	f.messages(t, "default", "shop", "blocked", 1, `due_at, blocked, run_id, last_error`, `now() + interval '9 m', '{"code": "panic"}', 'wrun_h', 'blocked'`)
 	f.messages(t, "default", "shop", "late", 4, `due_at`, `now() - interval '10 m'`)
 	f.messages(t, "default", "shop", "later", 4, `due_at`, `now() + interval '10 m'`)
 	f.runs(t, "default", "running", 2)
@@ -149,7 +149,7 @@ func TestAttentionIsRead(t *testing.T) {
 	want := []Item{
 		{Kind: Paused, Count: 1},
 		{Kind: Parked, Count: 2},
-		{Kind: Held, Count: 1, Run: "wrun_h"},
+		{Kind: Blocked, Count: 1, Run: "wrun_h"},
 		{Kind: Stranded, Count: 1, Run: "wrun_defaultrunning1"},
 		{Kind: Unreachable, Count: 3, Deployment: "shop"},
 		{Kind: Missing, Count: 1, Deployment: "blog"},
@@ -163,7 +163,7 @@ func TestAttentionIsRead(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	for _, i := range got {
-		if sinceKnown := i.Since != nil || i.Until != nil; sinceKnown != (i.Kind != Held && i.Kind != Unreachable && i.Kind != Missing && i.Kind != Failing) {
+		if sinceKnown := i.Since != nil || i.Until != nil; sinceKnown != (i.Kind != Blocked && i.Kind != Unreachable && i.Kind != Missing && i.Kind != Failing) {
 			t.Errorf("%s: since %v, until %v", i.Kind, i.Since, i.Until)
 		}
 	}
@@ -234,7 +234,7 @@ func TestOverviewReadsABoundedPart(t *testing.T) {
 		most int
 	}{
 		"parked":    {parkedSQL, []any{home, MaxCount}, 10},
-		"held":      {heldSQL, []any{home, MaxCount}, 10},
+		"blocked":   {blockedSQL, []any{home, MaxCount}, 10},
 		"stranded":  {strandedSQL, []any{home, MaxCount, strandedFor}, 10},
 		"unreached": {unreachedSQL, []any{home, MaxGauge, notUnreached()}, 10},
 		"due":       {dueSQL, []any{home, MaxCount}, 10},

@@ -93,7 +93,7 @@ func healthText(h *api.Health) string {
 	if h == nil || h.Status != "unhealthy" {
 		return orZero(h).Status
 	}
-	return fmt.Sprintf("unhealthy, not called until %s: %s", timestamp(h.HeldUntil.Time), h.LastError)
+	return fmt.Sprintf("unhealthy, not called until %s: %s", timestamp(h.TrialAt.Time), h.LastError)
 }
 
 type listDeploymentsCmd struct{}

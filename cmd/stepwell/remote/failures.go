@@ -28,16 +28,16 @@ func failureText(f *api.Failure) string {
 // failureDetails returns the details of an error as text, or "" for nil.
 func failureDetails(f *api.Failure) multiline { return payloadText(orZero(f).Details, "") }
 
-// heldCode returns "held: code", or "" for nil.
-func heldCode(h *api.Held) string {
+// blockedCode returns "blocked: code", or "" for nil.
+func blockedCode(h *api.Blocked) string {
 	if h == nil {
 		return ""
 	}
-	return "held: " + h.Code
+	return "blocked: " + h.Code
 }
 
-// heldText says why a run does not go on, or returns "" for nil.
-func heldText(h *api.Held) multiline {
+// blockedText says why a run does not go on, or returns "" for nil.
+func blockedText(h *api.Blocked) multiline {
 	if h == nil {
 		return ""
 	}

@@ -136,12 +136,12 @@ func TestListsStopAtLimit(t *testing.T) {
 	}
 }
 
-// TestAHeldRunShowsWhy, and the text of its function cannot control the terminal.
-func TestAHeldRunShowsWhy(t *testing.T) {
+// TestABlockedRunShowsWhy, and the text of its function cannot control the terminal.
+func TestABlockedRunShowsWhy(t *testing.T) {
 	t.Parallel()
 	s, out, _ := newSession(t, func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/wrun_1") {
-			_, _ = w.Write([]byte(`{"id":"wrun_1","held":{"code":"diverged","message":"order.go:41\n\u001b[2J",
+			_, _ = w.Write([]byte(`{"id":"wrun_1","blocked":{"code":"diverged","message":"order.go:41\n\u001b[2J",
 				"since":"2026-11-21T01:41:43Z","attempts":3}}`))
 			return
 		}
@@ -150,7 +150,7 @@ func TestAHeldRunShowsWhy(t *testing.T) {
 	if err := (showRunCmd{ID: "wrun_1"}).Run(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	want := "held  since 2026-11-21T01:41:43.000Z, 3 attempts: diverged: order.go:41\n      \\x1b[2J\n"
+	want := "blocked  since 2026-11-21T01:41:43.000Z, 3 attempts: diverged: order.go:41\n         \\x1b[2J\n"
 	if !strings.Contains(out.String(), want) {
 		t.Errorf("got %s, want %s", out, want)
 	}

@@ -43,7 +43,7 @@ var runColumns = []column[api.Run]{
 	{"CREATED", func(r api.Run) any { return r.CreatedAt }},
 	{"TOOK", func(r api.Run) any { return elapsed(r.StartedAt, r.CompletedAt) }},
 	{"ATTRIBUTES", func(r api.Run) any { return keyValues(r.Attributes) }},
-	{"ERROR", func(r api.Run) any { return cmp.Or(failureText(r.Error), heldCode(r.Held)) }},
+	{"ERROR", func(r api.Run) any { return cmp.Or(failureText(r.Error), blockedCode(r.Blocked)) }},
 }
 
 // runFilter are the flags that select runs.
@@ -225,7 +225,7 @@ func (s *Session) printRun(r api.Run) error {
 		{"deadline", r.Deadline},
 		{"forced at", r.ForcedAt},
 		{"reason", r.CancelReason},
-		{"held", heldText(r.Held)},
+		{"blocked", blockedText(r.Blocked)},
 		{"input", payloadText(r.Input, string(r.InputEncoding))},
 		{"output", payloadText(r.Output, string(r.OutputEncoding))},
 		{"error", failureText(r.Error)},

@@ -216,8 +216,8 @@ var attentionKinds = map[string]attentionKind{
 		func(i api.AttentionItem) string { return amount(i, "message") + " parked: retry or discard." },
 		always("messages list"),
 	},
-	"runs_held": {
-		func(i api.AttentionItem) string { return amount(i, "run") + " held: the function refuses to go on." }, whyRun,
+	"runs_blocked": {
+		func(i api.AttentionItem) string { return amount(i, "run") + " blocked: the function refuses to go on." }, whyRun,
 	},
 	"runs_stranded": {
 		func(i api.AttentionItem) string {

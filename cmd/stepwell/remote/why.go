@@ -26,8 +26,8 @@ var sentences = map[string]func(r reason) string{
 	"deployment_missing": func(r reason) string {
 		return fmt.Sprintf("%s is for deployment %s, which is not registered.", upper(r.call()), r.Deployment)
 	},
-	"diverged": func(reason) string { return "The code changed under the run: its log does not fit the function." },
-	"held":     func(reason) string { return "The function refuses to go on." },
+	"diverged":         func(reason) string { return "The code changed under the run: its log does not fit the function." },
+	"function_refuses": func(reason) string { return "The function refuses to go on." },
 	"answer_refused": func(reason) string {
 		return "The server refuses the function's answer."
 	},

@@ -18,7 +18,7 @@ const (
 	AttentionKindMessagesParked        AttentionKind = "messages_parked"
 	AttentionKindProjectPaused         AttentionKind = "project_paused"
 	AttentionKindQueueLate             AttentionKind = "queue_late"
-	AttentionKindRunsHeld              AttentionKind = "runs_held"
+	AttentionKindRunsBlocked           AttentionKind = "runs_blocked"
 	AttentionKindRunsStranded          AttentionKind = "runs_stranded"
 	AttentionKindTwoSigningKeys        AttentionKind = "two_signing_keys"
 	AttentionKindWorkflowFailing       AttentionKind = "workflow_failing"
@@ -78,7 +78,7 @@ const (
 	ReasonKindDeploymentMissing ReasonKind = "deployment_missing"
 	ReasonKindDiverged          ReasonKind = "diverged"
 	ReasonKindFunctionFails     ReasonKind = "function_fails"
-	ReasonKindHeld              ReasonKind = "held"
+	ReasonKindFunctionRefuses   ReasonKind = "function_refuses"
 	ReasonKindHook              ReasonKind = "hook"
 	ReasonKindInbox             ReasonKind = "inbox"
 	ReasonKindLimitDeadlock     ReasonKind = "limit_deadlock"
@@ -284,6 +284,21 @@ type Batch struct {
 
 	// Bytes The most bytes of the list. The run starts without an input that does not fit.
 	Bytes int64 `json:"bytes,omitempty,omitzero"`
+}
+
+// Blocked Why the run does not go on: its function answers with a failure that has a code, `diverged` for example if the code
+// does not match the log. It is called again after a backoff, and when its deployment is registered again.
+type Blocked struct {
+	Code string `json:"code"`
+
+	// Message Not for keys that see no payloads.
+	Message string `json:"message,omitempty,omitzero"`
+
+	// Since RFC 3339 in UTC, to the millisecond.
+	Since Time `json:"since"`
+
+	// Attempts The number of failed calls since then.
+	Attempts int64 `json:"attempts"`
 }
 
 // CancelledRuns defines model for CancelledRuns.
@@ -858,9 +873,9 @@ type Health struct {
 	Timeout      string `json:"timeout"`
 	FailAfter    int64  `json:"failAfter"`
 	RecoverAfter int64  `json:"recoverAfter"`
-	Hold         string `json:"hold"`
+	TrialEvery   string `json:"trialEvery"`
 
-	// Status `unknown` until the first probe, after a new deploy too, and after a call that ended a hold. An `unhealthy`
+	// Status `unknown` until the first probe, after a new deploy too, and after a trial call that succeeded. An `unhealthy`
 	// deployment is not called.
 	Status string `json:"status"`
 
@@ -876,23 +891,8 @@ type Health struct {
 	// UnhealthySince RFC 3339 in UTC, to the millisecond.
 	UnhealthySince Time `json:"unhealthySince,omitempty,omitzero"`
 
-	// HeldUntil RFC 3339 in UTC, to the millisecond.
-	HeldUntil Time `json:"heldUntil,omitempty,omitzero"`
-}
-
-// Held Why the run does not go on: its function answers with a failure that has a code, `diverged` for example if the code
-// does not match the log. It is called again after a backoff, and when its deployment is registered again.
-type Held struct {
-	Code string `json:"code"`
-
-	// Message Not for keys that see no payloads.
-	Message string `json:"message,omitempty,omitzero"`
-
-	// Since RFC 3339 in UTC, to the millisecond.
-	Since Time `json:"since"`
-
-	// Attempts The number of failed calls since then.
-	Attempts int64 `json:"attempts"`
+	// TrialAt RFC 3339 in UTC, to the millisecond.
+	TrialAt Time `json:"trialAt,omitempty,omitzero"`
 }
 
 // Hook defines model for Hook.
@@ -1653,8 +1653,8 @@ type Registration_Health struct {
 	// RecoverAfter After how many successes in a row it is healthy again.
 	RecoverAfter int64 `json:"recoverAfter,omitempty,omitzero"`
 
-	// Hold How long an unhealthy deployment is not called, 1s to 24h. Then one call is made to see.
-	Hold string `json:"hold,omitempty,omitzero"`
+	// TrialEvery How often one call is made while it is unhealthy, as a trial, 1s to 24h.
+	TrialEvery string `json:"trialEvery,omitempty,omitzero"`
 }
 
 // Remedy An operation of this API, by its operationId. Its parameters are in the reason: `messageId`, `deployment`, `hookId`, `name`, `limit`, `childId`.
@@ -1737,9 +1737,9 @@ type Run struct {
 	// CancelReason Why the run was cancelled. Not in lists.
 	CancelReason string `json:"cancelReason,omitempty,omitzero"`
 
-	// Held Why the run does not go on: its function answers with a failure that has a code, `diverged` for example if the code
+	// Blocked Why the run does not go on: its function answers with a failure that has a code, `diverged` for example if the code
 	// does not match the log. It is called again after a backoff, and when its deployment is registered again.
-	Held *Held `json:"held,omitempty"`
+	Blocked *Blocked `json:"blocked,omitempty"`
 
 	// Input Any JSON. Not in lists.
 	Input json.RawMessage `json:"input,omitempty,omitzero"`

@@ -32,7 +32,7 @@ type Divergence struct {
 func (d *Divergence) Error() string {
 	var b strings.Builder
 	run := strings.TrimSpace("run " + d.Run)
-	fmt.Fprintf(&b, "%s no longer fits its log (held; nothing was written)\n\n", run)
+	fmt.Fprintf(&b, "%s no longer fits its log (blocked; nothing was written)\n\n", run)
 	event := func(what string, e *Event) {
 		line := fmt.Sprintf("  %-13s %5s  %-16s %-20s %s", what, fmt.Sprintf("#%d", e.Seq), e.Type, e.ID, e.Data.Place)
 		b.WriteString(strings.TrimRight(line, " ") + "\n")

@@ -21,7 +21,7 @@ const are = (i: AttentionItem) => (i.count === 1 ? "is" : "are");
 const kinds: Record<AttentionKind, Kind> = {
   project_paused: { page: "access", each: false, text: () => "The project is paused: nothing of it starts or is called" },
   messages_parked: { page: "queue", each: true, text: (i) => `${amount(i.count, "message")} ${are(i)} parked: retry or discard` },
-  runs_held: { page: "runs", each: true, text: (i) => `${amount(i.count, "run")} ${are(i)} held: the function refuses to go on` },
+  runs_blocked: { page: "runs", each: true, text: (i) => `${amount(i.count, "run")} ${are(i)} blocked: the function refuses to go on` },
   runs_stranded: { page: "runs", each: true, text: (i) => `${amount(i.count, "run")} ${are(i)} stranded: nothing moves, though the server wakes it` },
   deployment_unreachable: { page: "deployments", each: false, text: (i) => `${i.deployment} cannot be reached: ${amount(i.count, "message")} waiting` },
   deployment_missing: { page: "deployments", each: false, text: (i) => `${i.deployment} is not registered: ${amount(i.count, "message")} waiting` },

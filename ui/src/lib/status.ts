@@ -11,7 +11,7 @@ export interface State {
 // stateOfRun returns the state of a run at a time.
 export function stateOfRun(r: Run, now: number): State {
   if (r.status === "pending" || r.status === "running") {
-    if (r.held) return { look: "retrying", word: "held" };
+    if (r.blocked) return { look: "retrying", word: "blocked" };
     if (r.forcedAt) return { look: "running", word: "cancelling" };
     if (r.startAt && Date.parse(r.startAt) > now) return { look: "waiting", word: "scheduled" };
   }

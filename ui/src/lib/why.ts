@@ -9,7 +9,7 @@ const sentences: Record<ReasonKind, (r: Reason) => string> = {
   parked: (r) => `Nothing happens until somebody looks: ${call(r)} failed ${times(r)}.`,
   deployment_missing: (r) => `${upper(call(r))} is for deployment ${r.deployment ?? ""}, which is not registered.`,
   diverged: () => "The code changed under the run: its log does not fit the function.",
-  held: () => "The function refuses to go on.",
+  function_refuses: () => "The function refuses to go on.",
   answer_refused: () => "The server refuses the function's answer.",
   limit_deadlock: (r) => `${upper(waiter(r))} waits for a slot of ${limitAndKey(r)} for ever: ${(r.circle ?? []).join(" and ")} wait for each other's slots. Cancel one of them.`,
   limit_paused: (r) => `${upper(waiter(r))} waits for limit ${r.limit ?? ""}, which is paused.`,
@@ -87,7 +87,7 @@ export function sentenceOf(r: Reason): string {
 }
 
 const looks: Partial<Record<ReasonKind, Look>> = {
-  stranded: "failed", project_paused: "waiting", parked: "failed", deployment_missing: "failed", diverged: "failed", held: "failed", answer_refused: "failed",
+  stranded: "failed", project_paused: "waiting", parked: "failed", deployment_missing: "failed", diverged: "failed", function_refuses: "failed", answer_refused: "failed",
   limit_deadlock: "failed", limit_paused: "failed", limit_full: "waiting", deployment_full: "waiting", rate: "waiting",
   unhealthy: "retrying", unreachable: "retrying", connection_closed: "retrying", function_fails: "retrying", task_fails: "retrying", step_backoff: "retrying",
   cancelling: "cancelled", called: "running", step_running: "running",

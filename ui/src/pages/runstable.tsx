@@ -98,7 +98,7 @@ function Tags({ run, filter, change }: { run: Run; filter: Filter; change: (f: F
 }
 
 function Now({ run }: { run: Run }) {
-  if (run.held) return <><span class="mono">{run.held.code}</span> <span class="quiet">{run.held.attempts} calls failed</span></>;
+  if (run.blocked) return <><span class="mono">{run.blocked.code}</span> <span class="quiet">{run.blocked.attempts} calls failed</span></>;
   if (run.error) return <span class="mono">{run.error.code || "no code"}</span>;
   if (run.startAt && Date.parse(run.startAt) > tick.value) return <span class="quiet">starts <Age at={run.startAt} /></span>;
   return <span class="quiet">{run.driver === "client" ? "Workflow SDK" : run.deployment}</span>;

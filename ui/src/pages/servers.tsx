@@ -52,7 +52,7 @@ function List() {
           ))}</tbody>
         </table>
       )}
-      {found && found.extended > 0 && <p class="quiet">{found.extended.toLocaleString("en")} deliveries are held by their functions, which have extended them: they survive the death of a server.</p>}
+      {found && found.extended > 0 && <p class="quiet">{found.extended.toLocaleString("en")} deliveries have been extended by their functions: they survive the death of a server.</p>}
       {found && found.servers.length > 1 && new Set(found.servers.map((p) => p.version)).size > 1 && <p class="warning">The servers have several versions: this is fine during an update.</p>}
       {found && <h2 class="gap">Stranded runs</h2>}
       {found && found.stranded.length === 0 && <p class="quiet">No run is stranded.</p>}

@@ -26,7 +26,7 @@ const shownText = 400; // characters of an error
 
 export function Why({ run, done }: { run: Run; done: () => void }) {
   const why = useResource((signal) => call(project.value, "GET /v1/runs/{id}/why", { path: { id: run.id }, signal }),
-    [run.id], hasEnded(run) ? 0 : pollEvery, [run.lastSeq, run.status, run.held?.attempts].join());
+    [run.id], hasEnded(run) ? 0 : pollEvery, [run.lastSeq, run.status, run.blocked?.attempts].join());
   const e = why.data.value;
   const next = e?.next?.at;
   useEffect(() => {

@@ -16,10 +16,10 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// held returns why a run is held.
-func (d *server) held(t *testing.T, id entities.RunID) (message.Held, bool) {
+// blocked returns why a run is blocked.
+func (d *server) blocked(t *testing.T, id entities.RunID) (message.Blocked, bool) {
 	t.Helper()
-	all, err := d.Held(t.Context(), project, []entities.RunID{id, "wrun_other"})
+	all, err := d.Blocked(t.Context(), project, []entities.RunID{id, "wrun_other"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,9 +27,9 @@ func (d *server) held(t *testing.T, id entities.RunID) (message.Held, bool) {
 	return h, ok
 }
 
-// TestRefusedRunsAreHeld: the run shows why, until its function goes on, which it is asked to as soon as it is registered
+// TestRefusedRunsAreBlocked: the run shows why, until its function goes on, which it is asked to as soon as it is registered
 // again.
-func TestRefusedRunsAreHeld(t *testing.T) {
+func TestRefusedRunsAreBlocked(t *testing.T) {
 	t.Parallel()
 	var fixed atomic.Bool
 	f := serve(t, func(c *functionCall) {
@@ -46,27 +46,27 @@ func TestRefusedRunsAreHeld(t *testing.T) {
 	d := startServer(t, f)
 	started := time.Now()
 	id := d.startRun(t, `null`)
-	var h message.Held
+	var h message.Blocked
 	eventually(t, "the run has been tried again", func() bool {
-		h, _ = d.held(t, id)
+		h, _ = d.blocked(t, id)
 		return h.Attempts > 1
 	})
 	if h.Code != "diverged" || h.Message != "order.go:41: \uFFFDno charge" || h.Since.Before(started) {
-		t.Errorf("got held %+v", h)
+		t.Errorf("got blocked %+v", h)
 	}
-	if other, err := d.Held(t.Context(), "other", []entities.RunID{id}); err != nil || len(other) > 0 {
+	if other, err := d.Blocked(t.Context(), "other", []entities.RunID{id}); err != nil || len(other) > 0 {
 		t.Errorf("another project sees %+v, error %v", other, err)
 	}
 	g, err := d.Gauges(t.Context())
-	if want := "map[diverged:1 encode:0 other:0 panic:0 server_panic:0]"; err != nil || fmt.Sprint(g.HeldRuns) != want {
-		t.Errorf("got gauges %v, error %v, want %s", g.HeldRuns, err, want)
+	if want := "map[diverged:1 encode:0 other:0 panic:0 server_panic:0]"; err != nil || fmt.Sprint(g.BlockedRuns) != want {
+		t.Errorf("got gauges %v, error %v, want %s", g.BlockedRuns, err, want)
 	}
 	fixed.Store(true)
 	d.exec(t, `UPDATE messages SET due_at = now() + interval '1 h' WHERE lease = ''`)
 	d.register(t, deployment, f.URL)
 	d.waitForEvent(t, id, "hook_created h")
-	if h, ok := d.held(t, id); ok {
-		t.Errorf("the run goes on, but is held: %+v", h)
+	if h, ok := d.blocked(t, id); ok {
+		t.Errorf("the run goes on, but is blocked: %+v", h)
 	}
 	d.receiveHook(t, id, `1`)
 	d.wantEnd(t, id, entities.RunCompleted, `null`)
@@ -101,8 +101,8 @@ func TestOnlyCodesHoldRuns(t *testing.T) {
 				work := d.claim(t, message.WorkRun, "")
 				d.runs.nack(t, work, fail(d, work))
 			}
-			if h, ok := d.held(t, id); h.Code != tt.want || ok != (tt.want != "") {
-				t.Errorf("got held %+v, want code %q", h, tt.want)
+			if h, ok := d.blocked(t, id); h.Code != tt.want || ok != (tt.want != "") {
+				t.Errorf("got blocked %+v, want code %q", h, tt.want)
 			}
 		})
 	}

@@ -122,19 +122,19 @@ func TestMisuseCannotBeHidden(t *testing.T) {
 		if ok := got.status == http.StatusOK; ok != (test.want == "") || !strings.Contains(got.body, test.want) {
 			t.Errorf("%s: got %d %s", name, got.status, got.body)
 		}
-		if strings.Contains(test.want, "Context") && !strings.Contains(got.Error.Message, "held_test.go:") {
+		if strings.Contains(test.want, "Context") && !strings.Contains(got.Error.Message, "blocked_test.go:") {
 			t.Errorf("%s: no line in %s", name, got.Error.Message)
 		}
 	}
 }
 
-// TestResultsAreKeptThoughTheRunIsHeld checks that inline steps do not happen again with each call of a run that is
-// held.
-func TestResultsAreKeptThoughTheRunIsHeld(t *testing.T) {
+// TestResultsAreKeptThoughTheRunIsBlocked checks that inline steps do not happen again with each call of a run that is
+// blocked.
+func TestResultsAreKeptThoughTheRunIsBlocked(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(w *Context) error{
 		"panic": func(*Context) error { panic("a bug") },
-		"hold":  func(*Context) error { return Hold(errors.New("a bug")) },
+		"block": func(*Context) error { return Block(errors.New("a bug")) },
 		"misuse": func(w *Context) error {
 			_, err := Go(w, "go", func(*Context) (None, error) { return None{}, w.Sleep(1) }).Await(w)
 			return err
@@ -186,7 +186,7 @@ func TestWorkflowThatNeverWaitsIsAnswered(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		got := f.call(ctx, nil)
 		cancel()
-		if got.Error.Code != codeStuck || !strings.Contains(got.body, "held_test.go") {
+		if got.Error.Code != codeStuck || !strings.Contains(got.body, "blocked_test.go") {
 			t.Errorf("%s: got %s", name, got.body)
 		}
 	}
@@ -194,8 +194,8 @@ func TestWorkflowThatNeverWaitsIsAnswered(t *testing.T) {
 	<-left
 }
 
-// TestWorkflowThatNeverWaitsIsHeldSoon has a workflow that blocks in a call that has minutes left.
-func TestWorkflowThatNeverWaitsIsHeldSoon(t *testing.T) {
+// TestWorkflowThatNeverWaitsIsBlockedSoon has a workflow that blocks in a call that has minutes left.
+func TestWorkflowThatNeverWaitsIsBlockedSoon(t *testing.T) {
 	t.Parallel()
 	block := make(chan bool)
 	defer close(block)
@@ -205,9 +205,9 @@ func TestWorkflowThatNeverWaitsIsHeldSoon(t *testing.T) {
 	}
 }
 
-// TestAResultThatNoLongerDecodesHoldsTheRun has a result in the log whose type the code has changed, at the end of the
+// TestAResultThatNoLongerDecodesBlocksTheRun has a result in the log whose type the code has changed, at the end of the
 // log and with more after it.
-func TestAResultThatNoLongerDecodesHoldsTheRun(t *testing.T) {
+func TestAResultThatNoLongerDecodesBlocksTheRun(t *testing.T) {
 	t.Parallel()
 	type payment struct{ Cents string }
 	pay := NewStep[string, payment]("pay", Remote())
@@ -227,7 +227,7 @@ func TestAResultThatNoLongerDecodesHoldsTheRun(t *testing.T) {
 		if got.status != http.StatusInternalServerError || got.Error.Code != codeUndecodable {
 			t.Errorf("got %d %s", got.status, got.body)
 		}
-		for _, part := range []string{"pay", "field Cents", "JSON number", "of type string", "payment", "held_test.go:"} {
+		for _, part := range []string{"pay", "field Cents", "JSON number", "of type string", "payment", "blocked_test.go:"} {
 			if !strings.Contains(got.Error.Message, part) {
 				t.Errorf("%q does not mention %q", got.Error.Message, part)
 			}
