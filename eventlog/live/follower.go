@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// lookPause is the minimum time between two reads, so that many small changes are read together.
-	lookPause = 250 * time.Millisecond
-	// slowLook is how often a follower looks without a hint, which may be lost, and at what no event tells.
-	slowLook = 30 * time.Second
+	// minPollInterval is the least time between two reads, so that many small changes are read together.
+	minPollInterval = 250 * time.Millisecond
+	// pollInterval is how often a follower reads without a hint, which may be lost, and what no event says.
+	pollInterval = 30 * time.Second
 	// blockedPause is the same while an open transaction holds up more than one read can return.
 	blockedPause = 5 * time.Second
 
@@ -38,8 +38,8 @@ type Options[R any] struct {
 	BlockedRuns func(context.Context, entities.Project) (map[entities.RunID]int, error)
 	// Viewers limits the viewers of all projects; 0 means 500, and less than 0 that there are none.
 	Viewers int
-	// SlowLook is how often a follower looks without a hint; 0 means every 30 s.
-	SlowLook time.Duration
+	// PollInterval is how often a follower reads without a hint; 0 means every 30 s.
+	PollInterval time.Duration
 }
 
 // Followers are the followers of this process, by project. A project has one while it has viewers.
@@ -54,7 +54,7 @@ type Followers[R any] struct {
 
 // New returns followers without viewers.
 func New[R any](o Options[R]) *Followers[R] {
-	o.Viewers, o.SlowLook = cmp.Or(o.Viewers, defaultViewers), cmp.Or(o.SlowLook, slowLook)
+	o.Viewers, o.PollInterval = cmp.Or(o.Viewers, defaultViewers), cmp.Or(o.PollInterval, pollInterval)
 	return &Followers[R]{options: o, open: map[entities.Project]*follower[R]{}, owners: map[string]int{}}
 }
 
@@ -90,7 +90,7 @@ func (fs *Followers[R]) Join(ctx context.Context, project entities.Project, w Wa
 		return nil, err
 	}
 	v := newViewer[R](w, end)
-	fs.add(project, v)
+	fs.addViewer(project, v)
 	if err := fs.catchUp(ctx, project, v); err != nil {
 		v.Close()
 		return nil, err
@@ -118,16 +118,16 @@ func (fs *Followers[R]) exit(owner string) {
 	}
 }
 
-// add lets the project's follower tell the viewer. The first viewer starts it.
-func (fs *Followers[R]) add(project entities.Project, v *Viewer[R]) {
+// addViewer adds the viewer to the project's follower. The first viewer starts it.
+func (fs *Followers[R]) addViewer(project entities.Project, v *Viewer[R]) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	f := fs.open[project]
 	if f == nil {
 		ctx, stop := context.WithCancel(context.Background()) //nolint:gosec // the last viewer calls stop
 		f = &follower[R]{
-			Options: fs.options, project: project, stop: stop, place: v.begin, viewers: map[*Viewer[R]]struct{}{},
-			told: map[entities.RunID]int64{},
+			Options: fs.options, project: project, stop: stop, cursor: v.begin, viewers: map[*Viewer[R]]struct{}{},
+			sent: map[entities.RunID]int64{},
 		}
 		fs.open[project] = f
 		go fs.follow(ctx, f)
@@ -168,13 +168,13 @@ func (fs *Followers[R]) follow(ctx context.Context, f *follower[R]) {
 	}
 }
 
-// catchUp tells a viewer that has joined what it has missed. The follower may tell it the same.
+// catchUp sends a viewer that has joined what it has missed. The follower may send it the same.
 func (fs *Followers[R]) catchUp(ctx context.Context, project entities.Project, v *Viewer[R]) error {
 	changed, err := fs.missed(ctx, project, v)
 	if err != nil {
 		return err
 	}
-	l := look[R]{place: v.begin, parts: map[entities.RunID]Part{}}
+	l := found[R]{cursor: v.begin, parts: map[entities.RunID]Part{}}
 	if v.wants.Run != "" {
 		changed[v.wants.Run] = true
 	}
@@ -198,11 +198,11 @@ func (fs *Followers[R]) catchUp(ctx context.Context, project entities.Project, v
 		return fmt.Errorf("watch run %s: %w", v.wants.Run, entities.ErrRunNotFound)
 	}
 	l.rows = rows
-	v.tell(l)
+	v.add(l)
 	return nil
 }
 
-// missed returns the runs of the list that have changed since a viewer left, if it can be told: then it has resumed.
+// missed returns the runs of the list that have changed since a viewer left, if they can be sent: then it has resumed.
 func (fs *Followers[R]) missed(
 	ctx context.Context, project entities.Project, v *Viewer[R],
 ) (map[entities.RunID]bool, error) {
@@ -224,7 +224,7 @@ func (fs *Followers[R]) missed(
 	for _, e := range c.List {
 		changed[e.RunID] = true
 	}
-	blocked, err := fs.options.BlockedRuns(ctx, project) // no event tells what has been blocked meanwhile
+	blocked, err := fs.options.BlockedRuns(ctx, project) // no event says what has been blocked meanwhile
 	for id := range blocked {
 		changed[id] = true
 	}
@@ -238,9 +238,9 @@ type follower[R any] struct {
 	project entities.Project
 	stop    func()
 
-	// place is where the next read begins, sent the position up to which viewers know the late changes of a run, and
+	// cursor is where the next read begins, sent the position up to which viewers know the late changes of a run, and
 	// blocked what the last slow poll found. They belong to run.
-	place   read.FeedCursor
+	cursor  read.FeedCursor
 	sent    map[entities.RunID]int64
 	blocked map[entities.RunID]int
 
@@ -254,26 +254,26 @@ func (f *follower[R]) all() []*Viewer[R] {
 	return slices.Collect(maps.Keys(f.viewers))
 }
 
-// run looks whenever there is news, until the context ends or a look fails.
+// run reads whenever there is a hint, until the context ends or a read fails.
 func (f *follower[R]) run(ctx context.Context) error {
-	news, cancel := f.Log.SubscribeProject(f.project)
+	hints, cancel := f.Log.SubscribeProject(f.project)
 	defer cancel()
-	slow := time.NewTicker(f.SlowLook)
-	defer slow.Stop()
+	poll := time.NewTicker(f.PollInterval)
+	defer poll.Stop()
 	blocked, err := f.BlockedRuns(ctx, f.project)
 	if err != nil {
 		return err
 	}
 	f.blocked = blocked
 	for {
-		c, err := f.look(ctx, nil)
+		c, err := f.read(ctx, nil)
 		if err != nil {
 			return err
 		}
 		if c.More {
 			continue
 		}
-		pause := lookPause
+		pause := minPollInterval
 		if c.Blocked {
 			pause = blockedPause
 		}
@@ -285,8 +285,8 @@ func (f *follower[R]) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-news:
-		case <-slow.C:
+		case <-hints:
+		case <-poll.C:
 			if err := f.readBlocked(ctx); err != nil {
 				return err
 			}
@@ -294,7 +294,7 @@ func (f *follower[R]) run(ctx context.Context) error {
 	}
 }
 
-// readBlocked tells the states of the runs of which something has changed without an event.
+// readBlocked sends the states of the runs of which something has changed without an event.
 func (f *follower[R]) readBlocked(ctx context.Context) error {
 	blocked, err := f.BlockedRuns(ctx, f.project)
 	if err != nil {
@@ -313,7 +313,7 @@ func (f *follower[R]) readBlocked(ctx context.Context) error {
 	}
 	f.blocked = blocked
 	if len(changed) > 0 {
-		_, err = f.look(ctx, changed)
+		_, err = f.read(ctx, changed)
 	}
 	return err
 }
@@ -321,16 +321,16 @@ func (f *follower[R]) readBlocked(ctx context.Context) error {
 // span is a part of a run's log that is new, with both ends.
 type span struct{ from, to int64 }
 
-// look reads what has happened since the last look and tells the viewers, also about the other runs. If there may be
-// changes that it cannot read because of an open transaction, the viewers read anew what they show.
-func (f *follower[R]) look(ctx context.Context, others []entities.RunID) (read.Changes, error) {
-	c, err := f.Log.Changes(ctx, f.project, f.place)
+// read reads what has happened since the last read and sends it to the viewers, with the states of the other runs. If
+// there may be changes that it cannot read because of an open transaction, the viewers read anew what they show.
+func (f *follower[R]) read(ctx context.Context, others []entities.RunID) (read.Changes, error) {
+	c, err := f.Log.Changes(ctx, f.project, f.cursor)
 	if err != nil {
 		return c, err
 	}
 	fresh, counts := f.fresh(c)
-	f.place = c.To
-	l := look[R]{place: c.To, reset: c.Blocked, Counts: counts}
+	f.cursor = c.To
+	l := found[R]{cursor: c.To, reset: c.Blocked, Counts: counts}
 	ids, watched := f.wanted(fresh, others)
 	if l.parts, err = f.parts(ctx, fresh, watched); err != nil {
 		return c, err
@@ -341,7 +341,7 @@ func (f *follower[R]) look(ctx context.Context, others []entities.RunID) (read.C
 		}
 	}
 	for _, v := range f.all() {
-		v.tell(l)
+		v.add(l)
 	}
 	return c, nil
 }
@@ -354,7 +354,7 @@ func (f *follower[R]) fresh(c read.Changes) (map[entities.RunID]span, Counts) {
 		if e.Late {
 			late[e.RunID] = max(late[e.RunID], e.Seq)
 		}
-		if e.Seq <= f.told[e.RunID] {
+		if e.Seq <= f.sent[e.RunID] {
 			continue
 		}
 		counts.count(e.Type)
@@ -364,11 +364,11 @@ func (f *follower[R]) fresh(c read.Changes) (map[entities.RunID]span, Counts) {
 		}
 		parts[e.RunID] = span{min(p.from, e.Seq), max(p.to, e.Seq)}
 	}
-	f.told = late
+	f.sent = late
 	return parts, counts
 }
 
-// wanted returns the runs whose states some viewer wants to be told, and those at whose logs some viewer looks.
+// wanted returns the runs whose states some viewer wants, and those whose logs some viewer follows.
 func (f *follower[R]) wanted(
 	fresh map[entities.RunID]span, others []entities.RunID,
 ) (ids []entities.RunID, watched map[entities.RunID]bool) {
@@ -382,7 +382,7 @@ func (f *follower[R]) wanted(
 	return slices.DeleteFunc(ids, func(id entities.RunID) bool { return !lists && !watched[id] }), watched
 }
 
-// parts reads the new events of the runs at which somebody looks.
+// parts reads the new events of the runs that somebody follows.
 func (f *follower[R]) parts(
 	ctx context.Context, fresh map[entities.RunID]span, watched map[entities.RunID]bool,
 ) (map[entities.RunID]Part, error) {

@@ -66,8 +66,8 @@ type fixture struct {
 	*Followers[entities.RunStatus]
 	pool       *pgxpool.Pool
 	statements counter
-	// looks counts the slow looks, and blocked is what they find.
-	looks   atomic.Int64
+	// polls counts the slow polls, and blocked is what they find.
+	polls   atomic.Int64
 	blocked atomic.Pointer[map[entities.RunID]int]
 }
 
@@ -90,7 +90,7 @@ func newFixture(t *testing.T, slow time.Duration) *fixture {
 	f.Log = eventlog.New(pool, hub, noQueue{}, time.Now)
 	f.blocked.Store(&map[entities.RunID]int{})
 	f.Followers = New(Options[entities.RunStatus]{
-		Log: read.New(reading, hub, time.Now), SlowLook: slow,
+		Log: read.New(reading, hub, time.Now), PollInterval: slow,
 		Rows: func(ctx context.Context, p entities.Project, ids []entities.RunID) ([]Row[entities.RunStatus], error) {
 			runs, err := store.RunsByID(ctx, pg.NewPool(reading), p, ids)
 			var rows []Row[entities.RunStatus]
@@ -100,7 +100,7 @@ func newFixture(t *testing.T, slow time.Duration) *fixture {
 			return rows, err
 		},
 		BlockedRuns: func(context.Context, entities.Project) (map[entities.RunID]int, error) {
-			f.looks.Add(1)
+			f.polls.Add(1)
 			return *f.blocked.Load(), nil
 		},
 	})
@@ -108,7 +108,7 @@ func newFixture(t *testing.T, slow time.Duration) *fixture {
 }
 
 // settle waits until no transaction is open that began before the last event: those of other tests count too, since
-// transactions are numbered for all databases. A viewer that joins then is not told of the events.
+// transactions are numbered for all databases. A viewer that joins then is not sent the events.
 func (f *fixture) settle(t *testing.T) {
 	t.Helper()
 	for late := true; late; {
@@ -153,8 +153,8 @@ func (f *fixture) join(t *testing.T, w Wants) *Viewer[entities.RunStatus] {
 	return v
 }
 
-// next returns what a viewer is told next.
-func next(t *testing.T, v *Viewer[entities.RunStatus]) News[entities.RunStatus] {
+// next returns what a viewer is sent next.
+func next(t *testing.T, v *Viewer[entities.RunStatus]) Update[entities.RunStatus] {
 	t.Helper()
 	deadline, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
@@ -165,7 +165,7 @@ func next(t *testing.T, v *Viewer[entities.RunStatus]) News[entities.RunStatus] 
 	return n
 }
 
-// until returns the state of a run that a viewer of all runs has been told at last, at a position or later.
+// until returns the state of a run that a viewer of all runs has been sent at last, at a position or later.
 func until(t *testing.T, v *Viewer[entities.RunStatus], id entities.RunID, seq int64) entities.Run {
 	t.Helper()
 	for {
@@ -190,7 +190,7 @@ func TestViewersShareReads(t *testing.T) {
 		}
 		const rounds = 4
 		var before int64
-		for round := range rounds + 1 { // the first one waits for the follower's first look
+		for round := range rounds + 1 { // the first one waits for the follower's first read
 			if round == 1 {
 				before = f.statements.n.Load()
 			}
@@ -199,38 +199,38 @@ func TestViewersShareReads(t *testing.T) {
 				until(t, v, id, 1)
 			}
 		}
-		// A look, and the rows. A hint may come once more than needed.
+		// A read, and the rows. A hint may come once more than needed.
 		if got := f.statements.n.Load() - before; got > 3*rounds || got < 2*rounds {
 			t.Errorf("%d viewers: %d statements for %d changes", viewers, got, rounds)
 		}
 	}
 }
 
-// wantLooks waits until there were n slow looks.
-func (f *fixture) wantLooks(t *testing.T, n int64) {
+// wantPolls waits until there were n slow polls.
+func (f *fixture) wantPolls(t *testing.T, n int64) {
 	t.Helper()
-	for deadline := time.Now().Add(testTimeout); f.looks.Load() < n; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); f.polls.Load() < n; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d looks", f.looks.Load())
+			t.Fatalf("%d polls", f.polls.Load())
 		}
 	}
 }
 
-// TestIdleViewersCostLittle: without news, a follower reads once in a slow look, however many viewers it has.
+// TestIdleViewersCostLittle: without hints, a follower reads once in a poll, however many viewers it has.
 func TestIdleViewersCostLittle(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, lookPause+50*time.Millisecond)
+	f := newFixture(t, minPollInterval+50*time.Millisecond)
 	for range 30 {
 		f.join(t, Wants{Runs: all})
 	}
-	f.wantLooks(t, 2)
+	f.wantPolls(t, 2)
 	before := f.statements.n.Load()
-	f.wantLooks(t, 6)
+	f.wantPolls(t, 6)
 	if got := f.statements.n.Load() - before; got > 5 || got < 3 {
-		t.Errorf("%d statements in 4 looks", got)
+		t.Errorf("%d statements in 4 polls", got)
 	}
-	const inLook = 2 // what has changed, and what is blocked
-	if perSecond := inLook / slowLook.Seconds(); perSecond > 0.1 {
+	const inPoll = 2 // what has changed, and what is blocked
+	if perSecond := inPoll / pollInterval.Seconds(); perSecond > 0.1 {
 		t.Errorf("%f statements a second", perSecond)
 	}
 }
@@ -273,7 +273,7 @@ func TestSlowViewerLosesNoLastState(t *testing.T) {
 	}
 }
 
-// TestResume: a viewer that continues at its place is told what happened since, or that it must read anew.
+// TestResume: a viewer that continues at its cursor is sent what happened since, or that it must read anew.
 func TestResume(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, time.Hour)
@@ -282,22 +282,22 @@ func TestResume(t *testing.T) {
 		t.Error("a new viewer has resumed")
 	}
 	f.start(t)
-	place := next(t, v).Place
+	cursor := next(t, v).Cursor
 	v.Close()
 	missed := f.start(t)
-	again := f.join(t, Wants{Runs: all, From: &place})
+	again := f.join(t, Wants{Runs: all, From: &cursor})
 	if !again.Resumed() {
 		t.Error("it did not resume")
 	}
-	if again.Begin() != place {
-		t.Error("before it is told what it missed, it is asked to continue after that")
+	if again.Begin() != cursor {
+		t.Error("before it is sent what it missed, it is asked to continue after that")
 	}
 	until(t, again, missed, 1)
 	const tooMany = 1000
 	if err := pg.InTx(t.Context(), f.pool, func(tx pgx.Tx) error { return add(t.Context(), tx, missed, tooMany) }); err != nil {
 		t.Fatal(err)
 	}
-	if late := f.join(t, Wants{Runs: all, From: &place}); late.Resumed() {
+	if late := f.join(t, Wants{Runs: all, From: &cursor}); late.Resumed() {
 		t.Error("it resumed after too many events")
 	}
 	future, err := read.ParseFeedCursor("9000000000000000000::0")
@@ -305,7 +305,7 @@ func TestResume(t *testing.T) {
 		t.Fatal(err)
 	}
 	if other := f.join(t, Wants{Runs: all, From: &future}); other.Resumed() {
-		t.Error("it resumed at a place of another database")
+		t.Error("it resumed at a cursor of another database")
 	}
 }
 
@@ -321,7 +321,7 @@ func add(ctx context.Context, tx pgx.Tx, id entities.RunID, n int) error {
 	return err
 }
 
-// TestLateCommits: an open transaction holds up nobody, and what it commits late is told.
+// TestLateCommits: an open transaction holds up nobody, and what it commits late is sent.
 func TestLateCommits(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, time.Hour)
@@ -352,7 +352,7 @@ func TestLateCommits(t *testing.T) {
 	}
 }
 
-// TestWatchRun: a viewer of a run is told its new events and its state, and nothing of other runs.
+// TestWatchRun: a viewer of a run is sent its new events and its state, and nothing of other runs.
 func TestWatchRun(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, time.Hour)
@@ -385,13 +385,13 @@ func TestWatchRun(t *testing.T) {
 	}
 }
 
-// TestBlockedRunsAreSent: slow looks find what no event tells.
+// TestBlockedRunsAreSent: slow polls find what no event says.
 func TestBlockedRunsAreSent(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, lookPause)
+	f := newFixture(t, minPollInterval)
 	id := f.start(t)
 	v := f.join(t, Wants{Runs: all})
-	f.wantLooks(t, 1)
+	f.wantPolls(t, 1)
 	for _, blocked := range []map[entities.RunID]int{{id: 1}, {id: 2}, {}} {
 		f.blocked.Store(&blocked)
 		until(t, v, id, 1)

@@ -11,11 +11,11 @@ import (
 // TestPanicEndsTheViewersOfItsProject, and of no other. Those that join later have a new follower.
 func TestPanicEndsTheViewersOfItsProject(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, lookPause)
+	f := newFixture(t, minPollInterval)
 	blocked := f.options.BlockedRuns
 	f.options.BlockedRuns = func(ctx context.Context, p entities.Project) (map[entities.RunID]int, error) {
 		if p == "hostile" {
-			panic("a look")
+			panic("a read")
 		}
 		return blocked(ctx, p)
 	}

@@ -14,26 +14,26 @@ import (
 const (
 	// maxKept is the most runs whose state is kept for a viewer that has not taken it yet.
 	maxKept = 200
-	// maxEvents is the most events of a run that a viewer is told at once.
+	// maxEvents is the most events of a run that a viewer is sent at once.
 	maxEvents = 100
 )
 
-// Wants is what a viewer wants to be told.
+// Wants is what a viewer wants to be sent.
 type Wants struct {
 	// Owner identifies whose viewers are counted together; empty for nobody's.
 	Owner string
 	// Run is a run of which the viewer knows the events up to After; empty for none.
 	Run   entities.RunID
 	After int64
-	// Runs selects runs whose last state the viewer is told; nil for none.
+	// Runs selects runs whose last state the viewer is sent; nil for none.
 	Runs *store.RunFilter
 	// Counts asks for [Counts].
 	Counts bool
-	// From is the place up to which the viewer has been told everything; nil if it reads anew.
+	// From is the cursor up to which the viewer has been sent everything; nil if it reads anew.
 	From *read.FeedCursor
 }
 
-// Row is a run in the form R that viewers are told.
+// Row is a run in the form R that viewers are sent.
 type Row[R any] struct {
 	Run   entities.Run
 	Shown R
@@ -55,11 +55,11 @@ type Part struct {
 // Counts are how many runs have been created and ended since the viewer joined.
 type Counts struct{ Created, Completed, Failed, Cancelled int64 }
 
-// News is what a viewer is told at once.
-type News[R any] struct {
-	// Place is where a viewer continues that was told this.
-	Place read.FeedCursor
-	// Reset is set if too much has happened to tell: the viewer reads anew what it shows.
+// Update is what a viewer is sent at once.
+type Update[R any] struct {
+	// Cursor is where a viewer continues that was sent this.
+	Cursor read.FeedCursor
+	// Reset is set if too much has happened to send: the viewer reads anew what it shows.
 	Reset bool
 	// Runs are the last states of runs that match the filter.
 	Runs []Row[R]
@@ -71,7 +71,7 @@ type News[R any] struct {
 	Counts *Counts
 }
 
-// Viewer takes what it is told by [Viewer.Next]. What it has not taken yet takes bounded memory: a newer state replaces
+// Viewer takes what it is sent by [Viewer.Next]. What it has not taken yet takes bounded memory: a newer state replaces
 // an older one.
 type Viewer[R any] struct {
 	wants   Wants
@@ -81,8 +81,8 @@ type Viewer[R any] struct {
 	ready   chan struct{} // holds one item while there is something to take
 
 	mu sync.Mutex
-	// news is what the viewer is told next, except for the lists of runs, which are changed.
-	news    News[R]
+	// update is what the viewer is sent next, except for the lists of runs, which are changed.
+	update  Update[R]
 	changed map[entities.RunID]Row[R]
 	counts  Counts
 	err     error
@@ -90,11 +90,11 @@ type Viewer[R any] struct {
 
 func newViewer[R any](w Wants, begin read.FeedCursor) *Viewer[R] {
 	v := &Viewer[R]{wants: w, begin: begin, ready: make(chan struct{}, 1), changed: map[entities.RunID]Row[R]{}}
-	v.news.Place = begin
+	v.update.Cursor = begin
 	return v
 }
 
-// Begin returns where a viewer continues that has been told nothing yet.
+// Begin returns where a viewer continues that has been sent nothing yet.
 func (v *Viewer[R]) Begin() read.FeedCursor {
 	if v.resumed {
 		return *v.wants.From
@@ -102,17 +102,17 @@ func (v *Viewer[R]) Begin() read.FeedCursor {
 	return v.begin
 }
 
-// Resumed reports whether the viewer is told all that happened since the place it wanted to continue at. If not, it
+// Resumed reports whether the viewer is sent all that happened since the cursor it wanted to continue at. If not, it
 // reads anew what it shows.
 func (v *Viewer[R]) Resumed() bool { return v.resumed }
 
 // Close makes the viewer leave.
 func (v *Viewer[R]) Close() { v.leave() }
 
-// Next waits until there is something to tell, and returns it. If the deadline ends first, ok is false and the news has
-// only the place, before which everything has been told. It fails with the error of ctx, and if the database cannot be
-// read.
-func (v *Viewer[R]) Next(ctx, deadline context.Context) (n News[R], ok bool, err error) {
+// Next waits until there is something to send, and returns it. If the deadline ends first, ok is false and the update
+// has only the cursor, before which everything has been sent. It fails with the error of ctx, and if the database cannot
+// be read.
+func (v *Viewer[R]) Next(ctx, deadline context.Context) (n Update[R], ok bool, err error) {
 	select {
 	case <-ctx.Done():
 		return n, false, ctx.Err()
@@ -128,10 +128,10 @@ func (v *Viewer[R]) Next(ctx, deadline context.Context) (n News[R], ok bool, err
 	return n, ok && v.err == nil, v.err
 }
 
-// take returns what the viewer has not been told, and reports whether that is anything. The caller holds the lock.
-func (v *Viewer[R]) take() (n News[R], ok bool) {
-	ok = v.hasNews()
-	n = v.news
+// take returns what the viewer has not been sent, and reports whether that is anything. The caller holds the lock.
+func (v *Viewer[R]) take() (n Update[R], ok bool) {
+	ok = v.hasUpdate()
+	n = v.update
 	for id, row := range v.changed {
 		if v.wants.Runs.Matches(row.Run) {
 			n.Runs = append(n.Runs, row)
@@ -139,7 +139,7 @@ func (v *Viewer[R]) take() (n News[R], ok bool) {
 			n.Gone = append(n.Gone, Gone{id, row.Run.LastSeq})
 		}
 	}
-	v.news = News[R]{Place: n.Place}
+	v.update = Update[R]{Cursor: n.Cursor}
 	clear(v.changed)
 	select {
 	case <-v.ready:
@@ -148,9 +148,9 @@ func (v *Viewer[R]) take() (n News[R], ok bool) {
 	return n, ok
 }
 
-// look is what a follower has found at once.
-type look[R any] struct {
-	place read.FeedCursor
+// found is what a follower has found in one read.
+type found[R any] struct {
+	cursor read.FeedCursor
 	// reset says that it may lack changes.
 	reset bool
 	rows  []Row[R]
@@ -158,12 +158,12 @@ type look[R any] struct {
 	Counts
 }
 
-// tell adds what a follower has found.
-func (v *Viewer[R]) tell(l look[R]) {
+// add adds what a follower has found.
+func (v *Viewer[R]) add(l found[R]) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if l.place.Compare(v.news.Place) > 0 {
-		v.news.Place = l.place
+	if l.cursor.Compare(v.update.Cursor) > 0 {
+		v.update.Cursor = l.cursor
 	}
 	if l.reset {
 		v.reset()
@@ -177,14 +177,14 @@ func (v *Viewer[R]) tell(l look[R]) {
 	if v.wants.Counts && l.Counts != (Counts{}) {
 		v.counts.add(l.Counts)
 		counts := v.counts
-		v.news.Counts = &counts
+		v.update.Counts = &counts
 	}
 	v.wake()
 }
 
 // wake marks the viewer as ready if there is something to take. The caller holds the lock.
 func (v *Viewer[R]) wake() {
-	if !v.hasNews() && v.err == nil {
+	if !v.hasUpdate() && v.err == nil {
 		return
 	}
 	select {
@@ -193,15 +193,15 @@ func (v *Viewer[R]) wake() {
 	}
 }
 
-func (v *Viewer[R]) hasNews() bool {
-	return len(v.changed) > 0 || v.news.Run != nil || v.news.Log != nil || v.news.Counts != nil || v.news.Reset
+func (v *Viewer[R]) hasUpdate() bool {
+	return len(v.changed) > 0 || v.update.Run != nil || v.update.Log != nil || v.update.Counts != nil || v.update.Reset
 }
 
 func (v *Viewer[R]) addRow(row Row[R]) {
-	if row.Run.ID == v.wants.Run && (v.news.Run == nil || v.news.Run.Run.LastSeq <= row.Run.LastSeq) {
-		v.news.Run = &row
+	if row.Run.ID == v.wants.Run && (v.update.Run == nil || v.update.Run.Run.LastSeq <= row.Run.LastSeq) {
+		v.update.Run = &row
 	}
-	if v.wants.Runs == nil || v.news.Reset || !v.wants.Runs.MayMatch(row.Run) {
+	if v.wants.Runs == nil || v.update.Reset || !v.wants.Runs.MayMatch(row.Run) {
 		return
 	}
 	if old, ok := v.changed[row.Run.ID]; ok && old.Run.LastSeq > row.Run.LastSeq {
@@ -215,15 +215,15 @@ func (v *Viewer[R]) addRow(row Row[R]) {
 
 // reset drops the states that are kept: the viewer will read anew.
 func (v *Viewer[R]) reset() {
-	v.news.Reset = true
+	v.update.Reset = true
 	clear(v.changed)
 }
 
 // addPart adds a part of the log to the one that is kept.
 func (v *Viewer[R]) addPart(p Part) {
-	old := v.news.Log
+	old := v.update.Log
 	if old == nil {
-		v.news.Log = &p
+		v.update.Log = &p
 		return
 	}
 	joined := Part{From: min(old.From, p.From), To: max(old.To, p.To)}
@@ -233,7 +233,7 @@ func (v *Viewer[R]) addPart(p Part) {
 			joined.Events = nil
 		}
 	}
-	v.news.Log = &joined
+	v.update.Log = &joined
 }
 
 // join returns the events of two parts, which may overlap.

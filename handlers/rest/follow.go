@@ -238,7 +238,7 @@ func (s *Server) liveRows(
 	return rows, err
 }
 
-// followLive tells a viewer what changes in what it looks at.
+// followLive sends a viewer what changes in what it follows.
 func (s *Server) followLive(r *request) error {
 	wants := r.liveWants()
 	if r.err != nil {
@@ -253,7 +253,7 @@ func (s *Server) followLive(r *request) error {
 	defer cancel()
 	w := liveWriter{eventWriter{incoming.NewLiveWriter(ctx, r)}, r}
 	defer w.Close()
-	if err := s.tell(ctx, w, v); err != nil {
+	if err := s.sendLive(ctx, w, v); err != nil {
 		s.abort(r, err)
 	}
 	return nil
@@ -272,13 +272,13 @@ func (r *request) liveWants() live.Wants {
 		w.Runs = &filter
 	}
 	if w.Run == "" && w.Runs == nil && !w.Counts {
-		r.fail(badParam("run", "say what to look at: run=ID, runs=true or counts=true"))
+		r.fail(badParam("run", "say what to follow: run=ID, runs=true or counts=true"))
 	}
 	return w
 }
 
-// tell writes events until the client leaves or the server stops.
-func (s *Server) tell(ctx context.Context, w liveWriter, v *live.Viewer[liveRun]) error {
+// sendLive writes events until the client leaves or the server stops.
+func (s *Server) sendLive(ctx context.Context, w liveWriter, v *live.Viewer[liveRun]) error {
 	w.Header().Set("X-Accel-Buffering", "no")
 	beginStream(w.Response, mimeEvents)
 	if err := w.Send([]byte(liveBegin)); err != nil {
@@ -298,15 +298,15 @@ func (s *Server) tell(ctx context.Context, w liveWriter, v *live.Viewer[liveRun]
 		case err != nil:
 			return err
 		case ok:
-			err = w.news(n)
+			err = w.update(n)
 		default:
-			err = w.idle(n.Place.String())
+			err = w.idle(n.Cursor.String())
 		}
 		if err != nil {
 			return err
 		}
 		if s.Draining.Err() != nil {
-			return w.event("bye", n.Place, struct{}{})
+			return w.event("bye", n.Cursor, struct{}{})
 		}
 		pause := livePause
 		if n.Reset {
@@ -329,19 +329,19 @@ type liveWriter struct {
 }
 
 // event sends an event of a type.
-func (w liveWriter) event(kind string, place read.FeedCursor, data any) error {
+func (w liveWriter) event(kind string, cursor read.FeedCursor, data any) error {
 	text, err := json.Marshal(data)
 	if err != nil {
 		return err
 	}
-	return w.Send(fmt.Appendf(nil, "event: %s\nid: %s\ndata: %s\n\n", kind, place, text))
+	return w.Send(fmt.Appendf(nil, "event: %s\nid: %s\ndata: %s\n\n", kind, cursor, text))
 }
 
-// news sends what is new. The log comes before the state of its run.
-func (w liveWriter) news(n live.News[liveRun]) (err error) {
+// update sends what is new. The log comes before the state of its run.
+func (w liveWriter) update(n live.Update[liveRun]) (err error) {
 	send := func(kind string, data any, failed error) {
 		if err = cmp.Or(err, failed); err == nil {
-			err = w.event(kind, n.Place, data)
+			err = w.event(kind, n.Cursor, data)
 		}
 	}
 	if n.Reset {
@@ -377,7 +377,7 @@ func (w liveWriter) run(row live.Row[liveRun]) (json.RawMessage, error) {
 	return row.Shown.withPayloads()
 }
 
-func (w liveWriter) runs(n live.News[liveRun]) (liveRunsJSON, error) {
+func (w liveWriter) runs(n live.Update[liveRun]) (liveRunsJSON, error) {
 	v := liveRunsJSON{
 		Runs: make([]json.RawMessage, len(n.Runs)),
 		Gone: encodeAll(n.Gone, func(g live.Gone) api.GoneRun { return api.GoneRun{ID: string(g.ID), LastSeq: g.LastSeq} }),

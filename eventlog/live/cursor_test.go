@@ -10,9 +10,9 @@ import (
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
-// TestPlaceIsBeforeWhatIsUntold: a viewer that has not taken its news, because its deadline ended first, takes it then, and
-// never a place behind it.
-func TestPlaceIsBeforeWhatIsUntold(t *testing.T) {
+// TestCursorIsBeforeWhatIsUnsent: a viewer that has not taken its update, because its deadline ended first, takes it then, and
+// never a cursor behind it.
+func TestCursorIsBeforeWhatIsUnsent(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, time.Hour)
 	slow, fast := f.join(t, Wants{Runs: all}), f.join(t, Wants{Runs: all})
@@ -22,22 +22,22 @@ func TestPlaceIsBeforeWhatIsUntold(t *testing.T) {
 		id := f.start(t)
 		until(t, fast, id, 1)
 		n, ok, err := slow.Next(t.Context(), over)
-		for early := n.Place; err == nil && !ok; { // it is told after the other one
-			if n, ok, err = slow.Next(t.Context(), over); ok && early.Compare(n.Place) >= 0 {
-				t.Fatalf("the place was %s before the news of %s", early, n.Place)
+		for early := n.Cursor; err == nil && !ok; { // it is sent after the other one
+			if n, ok, err = slow.Next(t.Context(), over); ok && early.Compare(n.Cursor) >= 0 {
+				t.Fatalf("the cursor was %s before the update of %s", early, n.Cursor)
 			}
 		}
 		if err != nil || len(n.Runs) == 0 {
 			t.Fatalf("got %+v, %v; want the run", n, err)
 		}
 	}
-	if n, ok, err := slow.Next(t.Context(), over); ok || err != nil || n.Place.Compare(slow.Begin()) <= 0 {
-		t.Errorf("without news: got %+v, %v, %v; want a later place than %s", n, ok, err, slow.Begin())
+	if n, ok, err := slow.Next(t.Context(), over); ok || err != nil || n.Cursor.Compare(slow.Begin()) <= 0 {
+		t.Errorf("without events: got %+v, %v, %v; want a later cursor than %s", n, ok, err, slow.Begin())
 	}
 }
 
-// TestBlockedViewersReadAnew: while an open transaction of anybody in the cluster holds up more than a look reads, viewers
-// are told that they miss something.
+// TestBlockedViewersReadAnew: while an open transaction of anybody in the cluster holds up more than one read returns, viewers
+// are sent a reset.
 func TestBlockedViewersReadAnew(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, time.Hour)
