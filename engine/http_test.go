@@ -240,7 +240,7 @@ func TestSecretsThatCannotBeRead(t *testing.T) {
 	close(ready)
 	id := d.startRun(t, `{}`)
 	eventually(t, "a delivery has failed", func() bool {
-		return d.count(t, `SELECT count(*) FROM messages WHERE run_id = $1 AND work = 'step' AND unreached > 0`, id) > 0
+		return d.count(t, `SELECT count(*) FROM messages WHERE run_id = $1 AND work = 'step' AND unreached_count > 0`, id) > 0
 	})
 	rename("away", "secrets")
 	d.wantEnd(t, id, entities.RunCompleted, "null")

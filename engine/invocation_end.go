@@ -71,10 +71,10 @@ func (e *invocationEnd) AddTo(s *pg.Conditional, o eventlog.Outlook) {
 	case e.guard != nil || !waitsForEvent: // new events may be none that the run awaits: only the lock tells
 		s.UnderLock(e.suspend)
 	case o.Await == nil: // a step or hook is open, and its event enqueues new work
-		e.EndIf(s, ` AND NOT again`, e.by)
+		e.EndIf(s, ` AND NOT redeliver`, e.by)
 		store.RequireNoWait(s, e.RunID)
 	default:
-		e.EndIf(s, ` AND NOT again`, e.by)
+		e.EndIf(s, ` AND NOT redeliver`, e.by)
 	}
 	e.NoteHeard(s, e.heard)
 }
@@ -116,7 +116,8 @@ func (e *invocationEnd) suspend(b *pgx.Batch) {
 			DELETE FROM messages WHERE id = (SELECT id FROM invocation WHERE next IS NULL AND open)
 		)
 		UPDATE messages m
-		SET lease = '', holder = '', again = false, due_at = invocation.next, delivery_count = 0, unreached = 0, cut_off = 0,
+		SET lease = '', holder = '', redeliver = false, due_at = invocation.next, delivery_count = 0,
+			unreached_count = 0, disconnect_count = 0,
 			first_failed_at = NULL, last_error = '', blocked = NULL
 		FROM invocation WHERE `+queue.OfLease+` AND (next IS NOT NULL OR NOT open)
 		RETURNING true`, e.Lease, e.newEvents, awaits, at, steps,

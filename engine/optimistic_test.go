@@ -272,7 +272,7 @@ func (m *runUnderWay) state(t *testing.T, errs [2]error) string {
 			(SELECT string_agg(concat_ws(' ', id, status, attempt, result_seq), ', ' ORDER BY id) FROM steps),
 			(SELECT string_agg(concat_ws(' ', id, status), ', ' ORDER BY id) FROM waits),
 			(SELECT string_agg(concat_ws(' ', work, subject, CASE holder WHEN '' THEN 'none' WHEN $2 THEN 'frozen' ELSE 'new' END,
-				lease <> '', delivery_count, again, ticket, due_at > now(), due_at > now() + interval '1 h', last_error),
+				lease <> '', delivery_count, redeliver, ticket, due_at > now(), due_at > now() + interval '1 h', last_error),
 				', ' ORDER BY work, subject) FROM messages WHERE run_id = $1),
 			(SELECT count(*) FROM river_job))`, []any{m.run.ID, frozenProcess}, &text)
 	return generatedIDs.ReplaceAllString(fmt.Sprintf("%s\n%v\n%v\n", text, errs[0], errs[1]), "ID")

@@ -144,7 +144,7 @@ func TestARideIsRefusedDuringATurn(t *testing.T) {
 		if rode := slices.Contains(log, "step_created c"); rode == turn {
 			t.Errorf("during a turn: %t; the log is %q", turn, log)
 		}
-		if again := home.count(t, `SELECT count(*) FROM messages WHERE work = 'run' AND again`) == 1; again != turn {
+		if again := home.count(t, `SELECT count(*) FROM messages WHERE work = 'run' AND redeliver`) == 1; again != turn {
 			t.Errorf("during a turn: %t; the run is invoked again: %t", turn, again)
 		}
 	}

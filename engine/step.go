@@ -194,7 +194,7 @@ func newStepWork(state read.StepState) stepWork {
 // does not wait for its time: its deliveries are counted anew (see [queue.Queue.Retry]).
 func (e *Engine) startAttempt(ctx context.Context, d queue.Delivery, s *stepWork) error {
 	var requests []eventlog.Request
-	if s.Status != entities.StepRunning || d.Unreached == 0 {
+	if s.Status != entities.StepRunning || d.UnreachedCount == 0 {
 		r := s.request(entities.EventStepStarted)
 		r.Early = d.DeliveryCount == 1
 		requests = append(requests, r)

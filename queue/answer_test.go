@@ -51,7 +51,7 @@ func TestAcknowledgementNotesWhatADeliveryHasSeen(t *testing.T) {
 			t.Parallel()
 			s := on(t, withoutHints(t, testdb.New(t)).pool)
 			s.delivered(t)
-			s.exec(t, `UPDATE messages SET run_id = 'wrun_other', seen_seq = 7, topic = $1`, test.topic)
+			s.exec(t, `UPDATE messages SET run_id = 'wrun_other', leased_seq = 7, topic = $1`, test.topic)
 			s.newRun(t, "wrun_other", 0)
 			if test.hooked {
 				s.exec(t, `
@@ -61,7 +61,7 @@ func TestAcknowledgementNotesWhatADeliveryHasSeen(t *testing.T) {
 			if _, err := answersOn(t.Context(), s, test.topic); err != nil {
 				t.Fatal(err)
 			}
-			got := s.count(t, `SELECT count(*) FROM run_wakes WHERE run_id = 'wrun_other' AND seen_seq = 7`)
+			got := s.count(t, `SELECT count(*) FROM run_wakes WHERE run_id = 'wrun_other' AND acked_seq = 7`)
 			if left := s.count(t, `SELECT count(*) FROM messages WHERE body = 'body'`); got != test.notes || left != 0 {
 				t.Errorf("got %d notes, and %d messages are left; want %d and none", got, left, test.notes)
 			}

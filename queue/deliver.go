@@ -399,8 +399,8 @@ func (w *deliverer) send(req *http.Request, d Delivery, body []byte) (*http.Resp
 	}
 	defer d.startSlot.call().Stop()
 	resp, err := w.http.Do(req) //nolint:gosec // the dialer refuses addresses that deployments may not have
-	if err != nil && isCutOff(err) {
-		err = &cutOffError{err}
+	if err != nil && isDisconnect(err) {
+		err = &disconnectError{err}
 	}
 	w.noteOutage(req.Context(), d, err)
 	if err == nil && d.TrialAt != nil && resp.StatusCode/100 == 2 {

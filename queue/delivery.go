@@ -37,13 +37,13 @@ type Delivery struct {
 	DueAt         time.Time
 	Lease         string
 	DeliveryCount int
-	// Unreached is the number of consecutive attempts that did not reach the function or were cut off.
-	Unreached int
-	// CutOff is how many of the deliveries were cut off because the app died.
-	CutOff int
-	// Excused is how many of the deliveries are no failures although the function got them: those up to the last one after
-	// which it asked for the message again, and those that ended with their server.
-	Excused int
+	// UnreachedCount is the number of consecutive attempts that did not reach the function or were cut off.
+	UnreachedCount int
+	// DisconnectCount is how many of the deliveries ended without an answer because the app died.
+	DisconnectCount int
+	// ExcusedCount is how many of the deliveries are no failures although the function got them: those up to the last one
+	// after which it asked for the message again, and those that ended with their server.
+	ExcusedCount int
 	// ClaimedAt is when the delivery started.
 	ClaimedAt time.Time
 	// URL is the base URL of the deployment; empty when it is not registered. TrialAt is set while it is unhealthy.
@@ -51,9 +51,9 @@ type Delivery struct {
 	TrialAt *time.Time
 	// SpecVersion is the protocol version of the message's run; 0 when it is not known.
 	SpecVersion int
-	// SeenSeq is how long the log of the run was when the message was leased; 0 if that is not known. Only for messages
+	// LeasedSeq is how long the log of the run was when the message was leased; 0 if that is not known. Only for messages
 	// for functions.
-	SeenSeq int64
+	LeasedSeq int64
 	// Heard is the position up to which the function knew the log of the run when it last answered; 0 if it never did.
 	// Only for [message.WorkRun].
 	Heard int64
@@ -191,8 +191,8 @@ func (d Delivery) KeepIf(c *pg.Conditional, again bool, by *Copy, events int64) 
 // function knows the run. See [Delivery.Heard].
 func (d Delivery) NoteHeard(w pg.Writer, seq int64) {
 	w.Add(pg.Write{What: "note what the function knows", SQL: `
-		INSERT INTO run_wakes AS w (run_id, seen_seq) SELECT $1::text, $2::bigint WHERE true`, Rest: `
-		ON CONFLICT (run_id) DO UPDATE SET seen_seq = greatest(w.seen_seq, excluded.seen_seq)`, Args: []any{d.RunID, seq}})
+		INSERT INTO run_wakes AS w (run_id, acked_seq) SELECT $1::text, $2::bigint WHERE true`, Rest: `
+		ON CONFLICT (run_id) DO UPDATE SET acked_seq = greatest(w.acked_seq, excluded.acked_seq)`, Args: []any{d.RunID, seq}})
 }
 
 // NackIn releases the message after a failure as part of the batch.
@@ -213,8 +213,8 @@ func (d Delivery) RescheduleIf(c *pg.Conditional, at time.Time) {
 
 const rescheduleSQL = `
 	UPDATE messages
-	SET lease = '', holder = '', again = false, due_at = CASE WHEN again THEN now() ELSE $2::timestamptz END,
-		delivery_count = 0, unreached = 0, cut_off = 0, first_failed_at = NULL, last_error = '', blocked = NULL
+	SET lease = '', holder = '', redeliver = false, due_at = CASE WHEN redeliver THEN now() ELSE $2::timestamptz END,
+		delivery_count = 0, unreached_count = 0, disconnect_count = 0, first_failed_at = NULL, last_error = '', blocked = NULL
 	WHERE ` + OfLease
 
 // AdvanceIn stores the progress of the work in the message's body as part of the batch.
@@ -245,7 +245,8 @@ func (q *Queue) Reserve(p entities.Project, deployment string) Reservation {
 func (d Delivery) RestartIn(b *pgx.Batch, r Reservation, next *Delivery) {
 	b.Queue(`
 		UPDATE messages m
-		SET lease = $2, holder = $3, again = false, due_at = now() + $4, delivery_count = 1, unreached = 0, cut_off = 0,
+		SET lease = $2, holder = $3, redeliver = false, due_at = now() + $4, delivery_count = 1,
+			unreached_count = 0, disconnect_count = 0,
 			first_failed_at = NULL, last_error = '', blocked = NULL
 		WHERE `+OfLease+`
 		RETURNING `+deliveryColumns+`, body`, d.Lease, r.handle, r.holder, r.lease,
@@ -273,7 +274,7 @@ const ofWork = OfLease + ` AND (project, run_id, work) IS NOT DISTINCT FROM ($2,
 func (d Delivery) Guard(b *pgx.Batch) *LeaseGuard {
 	var g LeaseGuard
 	b.Queue(`
-		SELECT due_at > clock_timestamp(), again, now(), coalesce(written_seq, 0), coalesce(written_by, 0)
+		SELECT due_at > clock_timestamp(), redeliver, now(), coalesce(last_write_seq, 0), coalesce(last_write_request, 0)
 		FROM messages WHERE `+ofWork+` FOR UPDATE`,
 		d.Lease, d.Project, d.RunID, d.Work,
 	).QueryRow(func(row pgx.Row) error {
@@ -307,7 +308,7 @@ func (g *LeaseGuard) CheckCopy(by *Copy) error {
 func (d Delivery) RequireLease(c *pg.Conditional, condition string, by *Copy) {
 	args := []any{d.Lease, d.Project, d.RunID, d.Work}
 	if by != nil {
-		condition += ` AND (written_seq > $5::bigint AND written_by <> $6::bigint) IS NOT TRUE`
+		condition += ` AND (last_write_seq > $5::bigint AND last_write_request <> $6::bigint) IS NOT TRUE`
 		args = append(args, by.Knows, by.Request)
 	}
 	c.Require(`EXISTS (SELECT FROM messages WHERE `+ofWork+` AND due_at > clock_timestamp()`+condition+` FOR UPDATE)`,

@@ -256,7 +256,7 @@ func (r *replica) unreached(t testing.TB, n int) {
 	t.Helper()
 	r.exec(t, `
 		INSERT INTO messages (id, project, topic, deployment_id, content_type, body, expires_at, due_at, ticket,
-			last_error, unreached)
+			last_error, unreached_count)
 		SELECT 'msg_' || i, $2, 'w', $3, '', '', now(), now() + interval '1 min' * (1 + i % 2), 2, 'away', 1
 		FROM generate_series(1, $1) i`, n, project, deployment)
 }
@@ -266,7 +266,7 @@ func TestPutDeploymentMakesABacklogDueInBatches(t *testing.T) {
 	r := withoutHints(t, testdb.New(t))
 	r.register(t, deployment, "http://a.test")
 	r.unreached(t, 2*dueBatch+100)
-	r.exec(t, `UPDATE messages SET unreached = 0 WHERE id = 'msg_1'`) // it reached the app and failed
+	r.exec(t, `UPDATE messages SET unreached_count = 0 WHERE id = 'msg_1'`) // it reached the app and failed
 	err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(t.Context(), `SELECT FROM messages WHERE id = 'msg_2' FOR UPDATE`); err != nil {
 			return err

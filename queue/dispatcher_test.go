@@ -179,7 +179,7 @@ func TestWorkIsLeasedAsReserved(t *testing.T) {
 			m.Delay = tt.delay
 			s := r.storeWork(t, m)
 			var again bool
-			r.scan(t, `SELECT again FROM messages WHERE run_id = $1`, []any{m.RunID}, &again)
+			r.scan(t, `SELECT redeliver FROM messages WHERE run_id = $1`, []any{m.RunID}, &again)
 			if s.Taken != tt.taken || again != tt.again || s.DeliveryCount != tt.count {
 				t.Errorf("got taken %v, again %v, delivery %d; want %v, %v, %d",
 					s.Taken, again, s.DeliveryCount, tt.taken, tt.again, tt.count)

@@ -108,8 +108,8 @@ type Failure struct {
 	// Reached is set if the function may have received the message. Only these deliveries count towards parking:
 	// messages must not be parked because their app is down.
 	Reached bool
-	// CutOff is set if the app died before it answered. The delivery counts as one that reached the function.
-	CutOff bool
+	// Disconnected is set if the app died before it answered. The delivery counts as one that reached the function.
+	Disconnected bool
 	// Blocked is set if the function said with a code why the run does not go on.
 	Blocked *message.Blocked
 	// Parked is set if the message is parked at once, until somebody retries it.
@@ -137,15 +137,15 @@ func (d Delivery) Failure(err error) Failure {
 		return f
 	}
 	if errors.Is(err, ErrOvertaken) {
-		f.After = min(overtakenBackoff<<min(d.Unreached, 10), unreachedBackoff)
+		f.After = min(overtakenBackoff<<min(d.UnreachedCount, 10), unreachedBackoff)
 		return f
 	}
 	if isRefused(err) {
 		longest := unreachedBackoff
-		if d.CutOff > promptCutOffs { // then it is not due as soon as its app answers
-			longest = longestCutOff
+		if d.DisconnectCount > promptDisconnects { // then it is not due as soon as its app answers
+			longest = longestDisconnectPause
 		}
-		f.After = min(retryPause(d.Unreached+1), longest)
+		f.After = min(retryPause(d.UnreachedCount+1), longest)
 		return f
 	}
 	if errors.Is(err, errUnsigned) {
@@ -153,8 +153,8 @@ func (d Delivery) Failure(err error) Failure {
 		return f
 	}
 	f.Reached = true
-	if cut := (*cutOffError)(nil); errors.As(err, &cut) {
-		f.CutOff, f.After = true, cutOffBackoff(d.CutOff+1)
+	if cut := (*disconnectError)(nil); errors.As(err, &cut) {
+		f.Disconnected, f.After = true, disconnectBackoff(d.DisconnectCount+1)
 		return f
 	}
 	f.After = retryPause(d.failures())
@@ -248,12 +248,12 @@ func (d Delivery) NotAsked(since *time.Time) *Failure {
 func (d Delivery) NotServed(reason string) *Failure {
 	return &Failure{
 		Reason: "the function's process refused the call: " + reason, Public: "the function's process refused the call",
-		After: min(retryPause(d.Unreached+1), unreachedBackoff),
+		After: min(retryPause(d.UnreachedCount+1), unreachedBackoff),
 	}
 }
 
 // failures is how many of the deliveries, including this one, failed without the death of the app.
-func (d Delivery) failures() int { return max(1, d.DeliveryCount-d.CutOff-d.Excused) }
+func (d Delivery) failures() int { return max(1, d.DeliveryCount-d.DisconnectCount-d.ExcusedCount) }
 
 // isRefused reports whether no connection to the function was made.
 func isRefused(err error) bool {
@@ -261,9 +261,9 @@ func isRefused(err error) bool {
 	return errors.As(err, &dial) && dial.Op == "dial"
 }
 
-// isCutOff reports whether a request failed because its connection was closed or reset before an answer. That is how
-// the death of an app looks. A timeout and an answer of any status are failures of the app's code.
-func isCutOff(err error) bool {
+// isDisconnect reports whether a request failed because its connection was closed or reset before an answer. That is
+// how the death of an app looks. A timeout and an answer of any status are failures of the app's code.
+func isDisconnect(err error) bool {
 	if isRefused(err) {
 		return false
 	}
@@ -275,38 +275,38 @@ func isCutOff(err error) bool {
 	return false
 }
 
-// cutOffError is the error of a call that was cut off; see [isCutOff].
-type cutOffError struct{ error }
+// disconnectError is the error of a call that was cut off; see [isDisconnect].
+type disconnectError struct{ error }
 
 // Error says how the call ended, for people.
-func (e *cutOffError) Error() string { return e.Redacted() + ": " + e.error.Error() }
+func (e *disconnectError) Error() string { return e.Redacted() + ": " + e.error.Error() }
 
 // Redacted says how the call ended, without the function's URL.
-func (e *cutOffError) Redacted() string { return message.ConnectionClosed }
+func (e *disconnectError) Redacted() string { return message.ConnectionClosed }
 
 // Unwrap returns the error of the connection.
-func (e *cutOffError) Unwrap() error { return e.error }
+func (e *disconnectError) Unwrap() error { return e.error }
 
 const (
-	// promptCutOffs is how often a message that was cut off is made due as soon as its app answers again.
-	promptCutOffs = 3
-	// shortCutOffs is how often a message may be cut off before its backoff exceeds longestCutOff.
-	shortCutOffs  = 16
-	longestCutOff = 10 * time.Second
+	// promptDisconnects is how often a message that was cut off is made due as soon as its app answers again.
+	promptDisconnects = 3
+	// shortDisconnects is how often a message may be cut off before its backoff exceeds longestDisconnectPause.
+	shortDisconnects       = 16
+	longestDisconnectPause = 10 * time.Second
 )
 
-// cutOffBackoff returns the time to wait after a message was cut off n times.
+// disconnectBackoff returns the time to wait after a message was cut off n times.
 //
 // The death of an app says nothing about the code that handles the message, so the message is tried again soon, however
 // often that happens within minutes. But the message may be what kills the app, and then it must not be tried every
 // second, or all others at the app die with it. So it first waits for up to ten seconds. From the 17th time on it waits
 // like a message that fails, for up to 15 minutes: the 48 deliveries after which clients fail a run, and the 64
 // after which a message is parked, still take hours.
-func cutOffBackoff(n int) time.Duration {
-	if n > shortCutOffs {
-		return retryPause(n - shortCutOffs + 5) // from half a minute on
+func disconnectBackoff(n int) time.Duration {
+	if n > shortDisconnects {
+		return retryPause(n - shortDisconnects + 5) // from half a minute on
 	}
-	return min(retryPause(n), longestCutOff)
+	return min(retryPause(n), longestDisconnectPause)
 }
 
 type deploymentKey struct {
@@ -329,7 +329,7 @@ const (
 // when the state changes, as far as this process knows, and once a minute: they also note the state for people. Another
 // process that saw the outage tries again after a minute at the latest, and then does the same.
 func (w *deliverer) noteOutage(ctx context.Context, d Delivery, err error) {
-	cut := (*cutOffError)(nil)
+	cut := (*disconnectError)(nil)
 	switch {
 	case err == nil:
 		err = errors.Join(w.endOutage(ctx, d), w.noteAnswer(ctx, d))
@@ -425,7 +425,7 @@ func (q *Queue) noteAsked(ctx context.Context, app world.App) error {
 
 // lastAsked returns when the app of the delivery last asked for deliveries, if none could be handed over for a while.
 func (q *Queue) lastAsked(ctx context.Context, d Delivery) *time.Time {
-	if d.Unreached == 0 {
+	if d.UnreachedCount == 0 {
 		return nil // it may be asking another process
 	}
 	var last *time.Time

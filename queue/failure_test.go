@@ -115,7 +115,7 @@ func TestUnreachableFunctionCountsNoDeliveries(t *testing.T) {
 	for n := 1; n <= 12; n++ {
 		var unreached int
 		eventually(t, "it failed once more", func() bool {
-			r.scan(t, `SELECT unreached FROM messages WHERE id = $1`, []any{id}, &unreached)
+			r.scan(t, `SELECT unreached_count FROM messages WHERE id = $1`, []any{id}, &unreached)
 			return unreached >= n && r.stored(t, id).Lease == ""
 		})
 		got := r.stored(t, id)

@@ -148,7 +148,7 @@ var insertMessage = `
 func insertRow(waits string) string {
 	return `
 	INSERT INTO messages AS m (id, project, topic, deployment_id, run_id, content_type, body, expires_at, ticket,
-		due_at, begins_run, lease, holder, delivery_count, seen_seq)
+		due_at, begins_run, lease, holder, delivery_count, leased_seq)
 	SELECT $1, $2, $3, $4, $5, $6, coalesce($7::bytea, ''), now() + $8, $10::integer,
 		CASE WHEN waits AND $10::integer > 0 THEN ` + gated + `
 			ELSE now() + CASE WHEN taken THEN $13 ELSE $9::interval END END,
@@ -218,15 +218,15 @@ const needNote = `topic !~ $4 AND coalesce(
 const deleteNoted = `
 	WITH m AS (
 		DELETE FROM messages WHERE ` + ofMessage + `
-		RETURNING project, topic, run_id, seen_seq
+		RETURNING project, topic, run_id, leased_seq
 	), noted AS (
-		INSERT INTO run_wakes AS w (run_id, seen_seq)
-		SELECT run_id, seen_seq FROM m WHERE ` + needNote + onNote + `
+		INSERT INTO run_wakes AS w (run_id, acked_seq)
+		SELECT run_id, leased_seq FROM m WHERE ` + needNote + onNote + `
 	)
 	SELECT FROM m`
 
 const onNote = `
-		ON CONFLICT (run_id) DO UPDATE SET seen_seq = excluded.seen_seq WHERE w.seen_seq < excluded.seen_seq`
+		ON CONFLICT (run_id) DO UPDATE SET acked_seq = excluded.acked_seq WHERE w.acked_seq < excluded.acked_seq`
 
 // Execute implements [pg.Statement].
 func (a *acknowledgement) Execute(ctx context.Context, pool *pgxpool.Pool) error {
@@ -249,8 +249,8 @@ func (a *acknowledgement) Queue(b *pgx.Batch) {
 func (a *acknowledgement) addTo(c *pg.Conditional) {
 	if !stepTopic.MatchString(a.topic) {
 		c.Add(pg.Write{SQL: `
-			INSERT INTO run_wakes AS w (run_id, seen_seq)
-			SELECT run_id, seen_seq FROM messages m WHERE ` + ofMessage + ` AND ` + needNote, Rest: onNote, Args: a.args()})
+			INSERT INTO run_wakes AS w (run_id, acked_seq)
+			SELECT run_id, leased_seq FROM messages m WHERE ` + ofMessage + ` AND ` + needNote, Rest: onNote, Args: a.args()})
 	}
 	c.Add(pg.Write{SQL: `DELETE FROM messages m WHERE ` + ofMessage, Args: a.args()[:3]})
 }

@@ -143,7 +143,7 @@ func TestAcknowledgementsInAGroupCommit(t *testing.T) {
 	if a := acks["about a run with a hook"]; a.Execute(t.Context(), r.pool) != nil || !a.ended || a.shared {
 		t.Errorf("by itself: got %+v, want it ended", a)
 	}
-	if n := r.count(t, `SELECT seen_seq FROM run_wakes WHERE run_id = 'wrun_hooked'`); n != 1 {
+	if n := r.count(t, `SELECT acked_seq FROM run_wakes WHERE run_id = 'wrun_hooked'`); n != 1 {
 		t.Errorf("%d events are noted as seen, want 1", n)
 	}
 }

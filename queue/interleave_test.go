@@ -221,7 +221,7 @@ func (s *site) state(t *testing.T, outcomes ...any) string {
 	t.Helper()
 	all := []any{outcomes}
 	for _, sql := range []string{
-		`SELECT id, encode(body, 'escape') AS body, run_id, ticket, lease, holder, delivery_count, unreached, last_error,
+		`SELECT id, encode(body, 'escape') AS body, run_id, ticket, lease, holder, delivery_count, unreached_count, last_error,
 			parked_at IS NOT NULL AS parked, due_at > now() AS later, due_at > now() + interval '30 min' AS far FROM messages ORDER BY body, id`,
 		`SELECT key, message_id, expires_at > now() AS remembered FROM message_keys ORDER BY key`,
 		`SELECT args ->> 'message' AS message, args ->> 'ticket' AS ticket, state FROM river_job ORDER BY id`,

@@ -25,7 +25,7 @@ const ofCall = OfLease +
 // over.
 func (q *Queue) KeepCall(ctx context.Context, p entities.Project, runID entities.RunID, handle string) error {
 	tag, err := pg.NewPool(q.pool).Exec(ctx, `
-		UPDATE messages SET kept_until = now() + $4, left_lease = '',
+		UPDATE messages SET kept_until = now() + $4, drained_lease = '',
 			due_at = CASE holder WHEN '' THEN now() + $4 ELSE due_at END
 		WHERE `+ofCall, handle, p, runID, cluster.KeptLease)
 	if err == nil && tag.RowsAffected() == 0 {
@@ -65,7 +65,7 @@ func (w *deliverer) leaveCall(ctx context.Context, d Delivery) error {
 	left := false
 	err := Persist(ctx, func(ctx context.Context) error {
 		tag, err := pg.NewPool(w.queue.pool).Exec(ctx, `
-			UPDATE messages SET holder = '', left_lease = lease, due_at = least(due_at, now() + $2)
+			UPDATE messages SET holder = '', drained_lease = lease, due_at = least(due_at, now() + $2)
 			WHERE `+OfLease+` AND holder <> '' AND kept_until > now()`, d.Lease, minLeftLease)
 		left = tag.RowsAffected() > 0
 		return wrap("leave call", err)

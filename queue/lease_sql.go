@@ -27,7 +27,7 @@ func shortenLease(ctx context.Context, pool *pgxpool.Pool, handle string, d time
 // it for the first time, or kept it again. Like [shortenLease], it changes no lease that the function has changed.
 func leaveLease(ctx context.Context, pool *pgxpool.Pool, handle string, called time.Time) error {
 	return exec(ctx, pool, "leave lease", `
-		UPDATE messages SET holder = '', left_lease = lease,
+		UPDATE messages SET holder = '', drained_lease = lease,
 			due_at = least(due_at, greatest(
 				CASE WHEN kept_until > now() THEN now() ELSE $2::timestamptz + $3::interval END, now() + $4::interval))
 		WHERE `+OfLease+` AND holder <> ''`, handle, called, leftLease, minLeftLease)
@@ -38,7 +38,7 @@ func leaveLease(ctx context.Context, pool *pgxpool.Pool, handle string, called t
 // function keeps it.
 func keepLease(ctx context.Context, pool *pgxpool.Pool, project entities.Project, topic, handle string) error {
 	tag, err := pg.NewPool(pool).Exec(ctx, `
-		UPDATE messages SET kept_until = now() + $4, left_lease = '', due_at = CASE
+		UPDATE messages SET kept_until = now() + $4, drained_lease = '', due_at = CASE
 			WHEN holder = '' THEN now() + $4 WHEN due_at < now() + $5::interval / 2 THEN now() + $5 ELSE due_at END
 		WHERE `+ofMessage, handle, project, topic, cluster.KeptLease, leaseTime)
 	if err == nil && tag.RowsAffected() == 0 {
@@ -53,7 +53,7 @@ func shortenLeftLeases(ctx context.Context, pool *pgxpool.Pool, project entities
 	return exec(ctx, pool, "shorten left leases", `
 		WITH left_behind AS (
 			SELECT id FROM messages
-			WHERE project = $1 AND lease LIKE '_%' AND deployment_id = $2 AND left_lease = lease AND due_at > now() + $3`+
+			WHERE project = $1 AND lease LIKE '_%' AND deployment_id = $2 AND drained_lease = lease AND due_at > now() + $3`+
 		cluster.LockOrder+`
 		)
 		UPDATE messages SET due_at = now() + $3 WHERE id = ANY (ARRAY(SELECT id FROM left_behind))`,
@@ -66,7 +66,7 @@ func setDue(
 	ctx context.Context, pool *pgxpool.Pool, project entities.Project, topic, handle string, d time.Duration,
 ) error {
 	tag, err := pg.NewPool(pool).Exec(ctx, `
-		UPDATE messages SET holder = '', left_lease = '', due_at = now() + $4
+		UPDATE messages SET holder = '', drained_lease = '', due_at = now() + $4
 		WHERE `+ofMessage, handle, project, topic, d)
 	if err == nil && tag.RowsAffected() == 0 {
 		return message.ErrLeaseNotFound
@@ -80,7 +80,7 @@ func setDue(
 func postpone(ctx context.Context, pool *pgxpool.Pool, handle string) error {
 	return exec(ctx, pool, "postpone message", `
 		UPDATE messages
-		SET lease = '', awaits_since = NULL, unreached = 0, cut_off = 0, excused = delivery_count,
+		SET lease = '', awaits_since = NULL, unreached_count = 0, disconnect_count = 0, excused_count = delivery_count,
 			first_failed_at = NULL, last_error = '', blocked = NULL
 		WHERE `+OfLease+` AND holder = ''`, handle)
 }

@@ -442,12 +442,12 @@ func TestExpiredLeaseResetsTheUnreachedCount(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
 	reached, lost := r.claimed(t, ""), r.send(t)
-	r.exec(t, `UPDATE messages SET unreached = 5, due_at = now()`)
+	r.exec(t, `UPDATE messages SET unreached_count = 5, due_at = now()`)
 	if _, err := r.newWorker(t).issueDue(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for id, want := range map[string]int{reached.ID: 0, lost: 5} {
-		if got := r.count(t, `SELECT unreached FROM messages WHERE id = $1`, id); got != want {
+		if got := r.count(t, `SELECT unreached_count FROM messages WHERE id = $1`, id); got != want {
 			t.Errorf("message %s: got %d times not reached in a row, want %d", id, got, want)
 		}
 	}

@@ -76,19 +76,20 @@ const notParked = `coalesce(parked_at, 'infinity') = 'infinity'`
 
 // deliveryColumns are the columns of a [Delivery] except the body; m is the message.
 const deliveryColumns = `id, project, topic, deployment_id, run_id, work, subject, content_type, created_at, expires_at,
-	due_at, lease, delivery_count, unreached, cut_off, excused, now() AS claimed_at,
+	due_at, lease, delivery_count, unreached_count, disconnect_count, excused_count, now() AS claimed_at,
 	coalesce((SELECT url FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id), '') AS url,
 	(SELECT trial_at FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id) AS trial_at,
-	coalesce((SELECT spec_version` + fromRun + `), 0) AS spec_version, seen_seq,
-	CASE work WHEN 'run' THEN coalesce((SELECT w.seen_seq FROM run_wakes w WHERE w.run_id = m.run_id), 0) ELSE 0 END
+	coalesce((SELECT spec_version` + fromRun + `), 0) AS spec_version, leased_seq,
+	CASE work WHEN 'run' THEN coalesce((SELECT w.acked_seq FROM run_wakes w WHERE w.run_id = m.run_id), 0) ELSE 0 END
 		AS heard`
 
 // columns are the destinations of [deliveryColumns].
 func (d *Delivery) columns() []any {
 	return []any{
 		&d.ID, &d.Project, &d.Topic, &d.DeploymentID, &d.RunID, &d.Work, &d.Subject, &d.ContentType, &d.CreatedAt,
-		&d.ExpiresAt, &d.DueAt, &d.Lease, &d.DeliveryCount, &d.Unreached, &d.CutOff, &d.Excused, &d.ClaimedAt,
-		&d.URL, &d.TrialAt, &d.SpecVersion, &d.SeenSeq, &d.Heard,
+		&d.ExpiresAt, &d.DueAt, &d.Lease, &d.DeliveryCount,
+		&d.UnreachedCount, &d.DisconnectCount, &d.ExcusedCount, &d.ClaimedAt,
+		&d.URL, &d.TrialAt, &d.SpecVersion, &d.LeasedSeq, &d.Heard,
 	}
 }
 
@@ -116,7 +117,7 @@ var claimGivenBackSQL = `
 	)
 	UPDATE messages m
 	SET lease = ($4::text[])[n], holder = '', ticket = ticket + 1, delivery_count = delivery_count + 1,
-		due_at = now() + $5, begins_run = false, again = false, awaits_since = NULL, seen_seq = ` + logLength + `
+		due_at = now() + $5, begins_run = false, redeliver = false, awaits_since = NULL, leased_seq = ` + logLength + `
 	FROM (SELECT id AS next_id, n FROM next) AS next WHERE m.id = next_id
 	RETURNING ` + deliveryColumns + `, body`
 
@@ -141,8 +142,8 @@ const nackSQL = `
 		due_at = CASE WHEN ` + needsSlots + ` AND NOT $7::boolean THEN ` + gated + ` ELSE now() + $2 END,
 		last_error = $3,
 		delivery_count = CASE WHEN $4 THEN delivery_count ELSE delivery_count - 1 END,
-		unreached = CASE WHEN $4 AND NOT $5 THEN 0 ELSE unreached + 1 END,
-		cut_off = cut_off + $5::boolean::integer,
+		unreached_count = CASE WHEN $4 AND NOT $5 THEN 0 ELSE unreached_count + 1 END,
+		disconnect_count = disconnect_count + $5::boolean::integer,
 		first_failed_at = CASE WHEN $4 THEN coalesce(first_failed_at, now()) ELSE first_failed_at END,
 		blocked = CASE WHEN $4 THEN $6 ELSE blocked END,
 		parked_at = CASE WHEN $8::boolean THEN now() END
@@ -156,11 +157,11 @@ const nackSQL = `
 // the next time.
 const releaseSQL = `
 	UPDATE messages SET lease = '', holder = '', due_at = now() + $2, delivery_count = delivery_count - 1,
-		unreached = unreached + (work = 'step')::integer
+		unreached_count = unreached_count + (work = 'step')::integer
 	WHERE ` + OfLease
 
 func (f Failure) nackArgs(handle string) []any {
-	return []any{handle, f.After, Storable(f.Reason), f.Reached, f.CutOff, f.Blocked, f.KeepsSlots, f.Parked}
+	return []any{handle, f.After, Storable(f.Reason), f.Reached, f.Disconnected, f.Blocked, f.KeepsSlots, f.Parked}
 }
 
 // dueBatch is how many messages one statement makes due.
@@ -218,13 +219,13 @@ func takeDue(ctx context.Context, tx pgx.Tx, from []ration, limit parking) ([]ti
 		), moved AS (
 			UPDATE messages m
 			SET lease = '', holder = '', ticket = greatest(ticket, 1),
-				parked_at = CASE WHEN work <> 'step' AND delivery_count - excused >= $3
+				parked_at = CASE WHEN work <> 'step' AND delivery_count - excused_count >= $3
 					AND coalesce(blocked->>'code', '') <> '`+message.CodeDiverged+`'
 					AND coalesce(first_failed_at <= now() - $5::interval, false) AND NOT `+stepOfFence+` THEN now() END,
 				due_at = now() + $2 + 2 * coalesce((SELECT wait FROM longest), '0'),
 				first_failed_at = CASE lease WHEN '' THEN first_failed_at ELSE coalesce(first_failed_at, now()) END,
 				last_error = CASE lease WHEN '' THEN last_error ELSE $4 END,
-				unreached = CASE lease WHEN '' THEN unreached ELSE 0 END
+				unreached_count = CASE lease WHEN '' THEN unreached_count ELSE 0 END
 			WHERE id = ANY (ARRAY(SELECT id FROM due)) -- the plan of a join might read all messages for each
 			RETURNING id, project, ticket, octet_length(body) AS size, parked_at
 		), dropped AS (`+dropOfParked+`
@@ -237,9 +238,9 @@ func takeDue(ctx context.Context, tx pgx.Tx, from []ration, limit parking) ([]ti
 }
 
 // The messages that wait for a deployment, as conditions for [makeDueNow]. A message that was cut off more than
-// [promptCutOffs] times keeps its backoff, since it may be what kills the app.
+// [promptDisconnects] times keeps its backoff, since it may be what kills the app.
 const (
-	unreachedOnly      = `unreached > 0 AND cut_off <= $3`                // did not reach it, or were cut off
+	unreachedOnly      = `unreached_count > 0 AND disconnect_count <= $3` // did not reach it, or were cut off
 	unreachedOrBlocked = `(` + unreachedOnly + `) OR blocked IS NOT NULL` // and invocations of runs that are blocked
 	unreachedAll       = `(` + unreachedOnly + `) OR last_error <> ''`    // and all others that failed
 )
@@ -267,7 +268,7 @@ func makeDueNow(
 			SELECT coalesce(max(due_at), $4),
 				coalesce(max(id) FILTER (WHERE due_at = (SELECT max(due_at) FROM next)), ''), count(*)
 			FROM next`,
-			project, d.ID, promptCutOffs, at, last, dueBatch).Scan(&at, &last, &n)
+			project, d.ID, promptDisconnects, at, last, dueBatch).Scan(&at, &last, &n)
 		if err != nil {
 			return wrap("make messages due", err)
 		}
@@ -335,7 +336,7 @@ func upsertWork(m message.Message, s *storedWork) pg.Write {
 		FROM (SELECT ` + mayLease("$12", "$2", "$4", "$6") + ` AS taken OFFSET 0) AS o -- OFFSET 0: evaluate it once
 		WHERE true`, Rest: `
 		ON CONFLICT (run_id, work, subject) WHERE work <> '' DO UPDATE SET
-			again = m.again OR m.lease <> '' AND excluded.ticket > 0,
+			redeliver = m.redeliver OR m.lease <> '' AND excluded.ticket > 0,
 			(ticket, due_at, lease, holder, awaits_since, delivery_count) = (SELECT
 				CASE WHEN NOT idle THEN m.ticket WHEN excluded.lease <> '' THEN m.ticket + 1 -- invalidates the issued ticket
 					ELSE greatest(m.ticket, excluded.ticket) END,
@@ -416,8 +417,9 @@ const extendSQL = `UPDATE messages SET due_at = now() + $2 WHERE ` + OfLease
 // the request of a copy of the call that writes, or NULL, and $5 how many events the log has then. See [Copy].
 const keepSQL = `
 	UPDATE messages
-	SET due_at = now() + $2, again = again OR $3, unreached = 0, written_by = coalesce($4::bigint, written_by),
-		written_seq = CASE WHEN $4::bigint IS NULL THEN written_seq ELSE $5::bigint END
+	SET due_at = now() + $2, redeliver = redeliver OR $3, unreached_count = 0,
+		last_write_request = coalesce($4::bigint, last_write_request),
+		last_write_seq = CASE WHEN $4::bigint IS NULL THEN last_write_seq ELSE $5::bigint END
 	WHERE ` + OfLease
 
 // endWork deletes the piece of work under the lease $1. It has no condition on the column work: on an empty queue the

@@ -309,9 +309,9 @@ func (q *Queue) Retry(ctx context.Context, project entities.Project, id string) 
 // for who must know that it is not.
 var retrySQL = `
 	UPDATE messages m SET parked_at = NULL, due_at = CASE WHEN due_at = ` + gated + ` THEN due_at ELSE now() END,
-		(delivery_count, excused) = (
+		(delivery_count, excused_count) = (
 			SELECT n, n FROM (SELECT least(delivery_count, (` + cluster.CountsExactly + `)::integer) AS n) AS kept),
-		unreached = 0, cut_off = 0, first_failed_at = NULL
+		unreached_count = 0, disconnect_count = 0, first_failed_at = NULL
 	WHERE `
 
 const (

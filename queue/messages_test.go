@@ -21,7 +21,7 @@ import (
 func (r *replica) park(t testing.TB, id string) {
 	t.Helper()
 	r.exec(t, `
-		UPDATE messages SET lease = '', parked_at = now(), delivery_count = 64, unreached = 3, ticket = 65,
+		UPDATE messages SET lease = '', parked_at = now(), delivery_count = 64, unreached_count = 3, ticket = 65,
 			first_failed_at = now() - interval '1 d', last_error = 'indigestible' WHERE id = $1`, id)
 }
 
@@ -94,7 +94,7 @@ func TestParkedMessageCanBeRetried(t *testing.T) {
 	if c.id() != id || c.count() != "1" || string(c.Body) != "again" {
 		t.Errorf("got delivery %s of %s, want 1 of %s", c.count(), c.id(), id)
 	}
-	if n := r.count(t, `SELECT count(*) FROM messages WHERE unreached = 0 AND first_failed_at IS NULL`); n != 1 {
+	if n := r.count(t, `SELECT count(*) FROM messages WHERE unreached_count = 0 AND first_failed_at IS NULL`); n != 1 {
 		t.Error("its count of failures was not reset")
 	}
 	_, err = r.Retry(t.Context(), project, id)

@@ -124,7 +124,7 @@ func (q *Queue) Blocked(
 	}
 	list, err := pg.CollectAll[invocation](pg.NewPool(q.pool).Query(ctx, `
 		SELECT run_id, blocked, coalesce(first_failed_at, created_at) AS since,
-			greatest(1, delivery_count - cut_off) AS attempts
+			greatest(1, delivery_count - disconnect_count) AS attempts
 		FROM messages
 		WHERE run_id = ANY ($1) AND work = 'run' AND subject = '' AND project IS NOT DISTINCT FROM $2`, runs, project))
 	for _, i := range list {

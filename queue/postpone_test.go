@@ -86,7 +86,7 @@ func TestFenceHasTheExactCount(t *testing.T) {
 					lost = 0
 				}
 				var got []int
-				r.scan(t, `SELECT ARRAY[delivery_count, delivery_count - excused] FROM messages WHERE id = $1 AND lease = ''`,
+				r.scan(t, `SELECT ARRAY[delivery_count, delivery_count - excused_count] FROM messages WHERE id = $1 AND lease = ''`,
 					[]any{id}, &got)
 				if want := []int{lost + failures, failures}; !slices.Equal(got, want) {
 					t.Errorf("%s: got deliveries and failures %v, want %v", what, got, want)

@@ -267,7 +267,7 @@ func TestPollIsBounded(t *testing.T) {
 		ids[i] = r.send(t)
 	}
 	for i, mib := range []int{9, 5, 5, 1, 0, 0} {
-		r.exec(t, `UPDATE messages SET unreached = 1, due_at = now() + $2 * interval '1 s',
+		r.exec(t, `UPDATE messages SET unreached_count = 1, due_at = now() + $2 * interval '1 s',
 			body = decode(repeat('00', $3), 'hex') WHERE id = $1`, ids[i], i, mib<<20)
 	}
 	for _, tt := range []struct{ slots, want int }{{6, 1}, {6, 1}, {2, 2}, {6, 2}} {

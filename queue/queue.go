@@ -309,7 +309,7 @@ func claimSQL(condition string) string {
 	return `
 		UPDATE messages m
 		SET lease = $3, holder = $4, ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
-			begins_run = false, again = false, awaits_since = NULL, seen_seq = ` + logLength + `
+			begins_run = false, redeliver = false, awaits_since = NULL, leased_seq = ` + logLength + `
 		WHERE ` + mayClaim + ` AND ` + mayHold("$4") + ` AND ` + condition + `
 		RETURNING ` + deliveryColumns + `, body`
 }
@@ -331,7 +331,7 @@ func (q *Queue) Receive(
 	rows, err := pg.NewPool(q.pool).Query(ctx, `
 		UPDATE messages m
 		SET lease = $4, holder = '', ticket = ticket + 1, delivery_count = delivery_count + 1, due_at = now() + $5,
-			begins_run = false, awaits_since = NULL, seen_seq = `+logLength+`
+			begins_run = false, awaits_since = NULL, leased_seq = `+logLength+`
 		WHERE `+ofID+` AND (topic, work) IS NOT DISTINCT FROM ($3, '') AND lease = '' AND `+notParked+` AND NOT `+isBounded+`
 			AND NOT `+limit.MustHoldBack+` AND NOT `+limit.MessageWaits+`
 			AND (ticket > 0 OR due_at <= now())
@@ -449,7 +449,7 @@ func (q *Queue) claimGivenBack(ctx context.Context, app world.App, slots int) ([
 		handles[i] = "rh_" + ulid.Make().String()
 	}
 	return pg.CollectAll[Delivery](pg.NewPool(q.pool).Query(ctx, claimGivenBackSQL,
-		app.Project, app.Deployment, promptCutOffs, handles, PulledLease, PulledURL, maxPulledBytes))
+		app.Project, app.Deployment, promptDisconnects, handles, PulledLease, PulledURL, maxPulledBytes))
 }
 
 // handOver gives a message to its app if the app waits for one here. From then on the app has the lease. Otherwise the

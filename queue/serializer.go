@@ -81,14 +81,14 @@ func newSerializer(deliveries int) *serializer {
 }
 
 // acquire waits until the function may be called with the message. The caller must call answered when the function has
-// answered. If the message has to wait, its SeenSeq becomes unknown, since the log grows meanwhile, and acquire fails
+// answered. If the message has to wait, its LeasedSeq becomes unknown, since the log grows meanwhile, and acquire fails
 // with the context's cause, with [ErrStopping] when the serializer is closed, and with errRunBusy.
 func (s *serializer) acquire(ctx context.Context, d *Delivery) (answered func(), err error) {
 	if !isWakeUp(*d) && !d.isOrchestrator() {
 		return func() {}, nil
 	}
 	begin := func() {
-		d.SeenSeq = 0
+		d.LeasedSeq = 0
 		d.startSlot.leave()
 	}
 	own := s.add(*d)

@@ -336,14 +336,14 @@ func TestWaitMakesTheLengthOfTheLogUnknown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSerializer(100)
-		first, second := wake(func(d *Delivery) { d.SeenSeq = 7 }), wake(func(d *Delivery) { d.SeenSeq = 7 })
+		first, second := wake(func(d *Delivery) { d.LeasedSeq = 7 }), wake(func(d *Delivery) { d.LeasedSeq = 7 })
 		answered, err := s.acquire(t.Context(), &first)
-		if err != nil || first.SeenSeq != 7 {
-			t.Errorf("without a wait: got %d, error %v; want 7", first.SeenSeq, err)
+		if err != nil || first.LeasedSeq != 7 {
+			t.Errorf("without a wait: got %d, error %v; want 7", first.LeasedSeq, err)
 		}
 		after, err := s.acquire(t.Context(), &second) // until the hold of the first one ends
-		if err != nil || second.SeenSeq != 0 {
-			t.Errorf("after a wait: got %d, error %v; want 0", second.SeenSeq, err)
+		if err != nil || second.LeasedSeq != 0 {
+			t.Errorf("after a wait: got %d, error %v; want 0", second.LeasedSeq, err)
 		}
 		answered()
 		after()

@@ -210,18 +210,18 @@ func (r Reason) fill(m Message) Reason {
 // trouble completes a reason about a message that is parked, has failed or lacks its deployment.
 func (r Reason) trouble(m Message, p phase) Reason {
 	r = r.fill(m)
-	r.Since, r.Failures, r.At = m.FirstFailedAt, max(1, m.DeliveryCount-m.CutOff-m.Excused), &m.DueAt
+	r.Since, r.Failures, r.At = m.FirstFailedAt, max(1, m.DeliveryCount-m.DisconnectCount-m.ExcusedCount), &m.DueAt
 	switch {
 	case p == parked:
 		r.Kind, r.Since, r.At, r.Remedies = Parked, m.ParkedAt, nil, []Remedy{RetryMessage, DiscardMessage}
 	case p == missing:
-		r.Kind, r.Failures, r.Remedies = DeploymentMissing, m.Unreached, []Remedy{PutDeployment}
-	case m.Unreached > 0 && m.UnhealthySince != nil:
-		r.Kind, r.Since, r.Failures, r.Remedies = Unhealthy, m.UnhealthySince, m.Unreached, []Remedy{PutDeployment}
+		r.Kind, r.Failures, r.Remedies = DeploymentMissing, m.UnreachedCount, []Remedy{PutDeployment}
+	case m.UnreachedCount > 0 && m.UnhealthySince != nil:
+		r.Kind, r.Since, r.Failures, r.Remedies = Unhealthy, m.UnhealthySince, m.UnreachedCount, []Remedy{PutDeployment}
 	case strings.HasPrefix(m.LastError, message.ConnectionClosed):
-		r.Kind, r.Failures, r.Remedies = ConnectionClosed, m.CutOff, []Remedy{RetryMessage}
-	case m.Unreached > 0:
-		r.Kind, r.Failures, r.Remedies = Unreachable, m.Unreached, []Remedy{RetryMessage, PutDeployment}
+		r.Kind, r.Failures, r.Remedies = ConnectionClosed, m.DisconnectCount, []Remedy{RetryMessage}
+	case m.UnreachedCount > 0:
+		r.Kind, r.Failures, r.Remedies = Unreachable, m.UnreachedCount, []Remedy{RetryMessage, PutDeployment}
 	case m.Blocked != nil && m.Blocked.Code == message.CodeDiverged:
 		r.Kind, r.Remedies = Diverged, []Remedy{PutDeployment, RetryMessage}
 	case m.Blocked != nil:

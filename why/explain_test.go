@@ -62,7 +62,7 @@ func fails(text string) func(*Message) {
 
 func paused(f *Facts) { f.Run.Project, f.PausedAt = "shop", at(-time.Hour) }
 
-func unreached(m *Message) { m.Unreached = 4 }
+func unreached(m *Message) { m.UnreachedCount = 4 }
 
 func due(d time.Duration) func(*Message) { return func(m *Message) { m.DueAt = *at(d) } }
 
@@ -132,7 +132,7 @@ func TestReasons(t *testing.T) {
 		"fails":                   {run(with("run", fails("500"))), VerdictRetrying, time.Minute, []Kind{FunctionFails}},
 		"closes the connection": {run(with("run", fails(message.ConnectionClosed+": EOF"), unreached)),
 			VerdictRetrying, time.Minute, []Kind{ConnectionClosed}},
-		"closed it once, and is away": {run(with("run", fails("refused"), unreached, func(m *Message) { m.CutOff = 1 })),
+		"closed it once, and is away": {run(with("run", fails("refused"), unreached, func(m *Message) { m.DisconnectCount = 1 })),
 			VerdictRetrying, time.Minute, []Kind{Unreachable}},
 		"diverged":                   {run(with("run", fails("500"), blocked("diverged"))), VerdictBlocked, time.Minute, []Kind{Diverged}},
 		"diverged, then unreachable": {run(with("run", fails("refused"), blocked("diverged"), unreached)), VerdictRetrying, time.Minute, []Kind{Unreachable}},
@@ -225,7 +225,7 @@ func TestReasonsSayWhoAndWhat(t *testing.T) {
 			Kind: Unreachable, MessageID: "msg_1", DeploymentID: "shop", Failures: 4, Since: at(-time.Hour), At: at(time.Minute),
 			Error: &Error{Message: "refused"}, Remedies: []Remedy{RetryMessage, PutDeployment},
 		}},
-		"excused": {run(with("", fails("500"), func(m *Message) { m.Excused = 5 })), Reason{
+		"excused": {run(with("", fails("500"), func(m *Message) { m.ExcusedCount = 5 })), Reason{
 			Kind: FunctionFails, MessageID: "msg_1", DeploymentID: "shop", Failures: 2, Since: at(-time.Hour), At: at(time.Minute),
 			Error: &Error{Message: "500"}, Remedies: []Remedy{RetryMessage},
 		}},
@@ -328,8 +328,8 @@ func drawFacts(t *rapid.T) Facts {
 	drawMessage := func(works ...message.Work) Message {
 		m := Message{
 			ID: "m", Work: rapid.SampledFrom(works).Draw(t, "work"), Ticketed: flag("ticket"), Registered: flag("registered"),
-			LastError: rapid.SampledFrom([]string{"", "", "x", `{"message":"m"}`, message.ServerDied, message.AnswerRefused}).Draw(t, "error"),
-			Unreached: rapid.IntRange(0, 2).Draw(t, "unreached"), DueAt: when("due"),
+			LastError:      rapid.SampledFrom([]string{"", "", "x", `{"message":"m"}`, message.ServerDied, message.AnswerRefused}).Draw(t, "error"),
+			UnreachedCount: rapid.IntRange(0, 2).Draw(t, "unreached"), DueAt: when("due"),
 		}
 		if flag("leased") {
 			m.Lease = rapid.SampledFrom([]string{"rh_1", lease}).Draw(t, "lease")

@@ -49,23 +49,23 @@ type Facts struct {
 
 // Message is a message of the queue.
 type Message struct {
-	ID            string
-	DeploymentID  string
-	Work          message.Work
-	Subject       string
-	Lease         string
-	Holder, Host  string
-	Ticketed      bool // it ever had a ticket, so its first delay is over
-	DeliveryCount int
-	CutOff        int
-	Excused       int
-	Unreached     int
-	LastError     string
-	Blocked       *message.Blocked
-	FirstFailedAt *time.Time
-	CreatedAt     time.Time
-	DueAt         time.Time
-	ParkedAt      *time.Time
+	ID              string
+	DeploymentID    string
+	Work            message.Work
+	Subject         string
+	Lease           string
+	Holder, Host    string
+	Ticketed        bool // it ever had a ticket, so its first delay is over
+	DeliveryCount   int
+	DisconnectCount int
+	ExcusedCount    int
+	UnreachedCount  int
+	LastError       string
+	Blocked         *message.Blocked
+	FirstFailedAt   *time.Time
+	CreatedAt       time.Time
+	DueAt           time.Time
+	ParkedAt        *time.Time
 	// Registered says that the deployment is, and UnhealthySince since when its probes fail; nil if they do not.
 	Registered     bool
 	UnhealthySince *time.Time
@@ -162,7 +162,8 @@ func read(ctx context.Context, tx pgx.Tx, project entities.Project, id entities.
 // messageColumns are those of a [Message] m.
 var messageColumns = `m.id, m.deployment_id, m.work, m.subject, m.lease, m.holder,
 	coalesce((SELECT host FROM processes p WHERE p.id = m.holder), '') AS host, m.ticket > 0 AS ticketed, m.delivery_count,
-	m.cut_off, m.excused, m.unreached, m.last_error, m.blocked, m.first_failed_at, m.created_at, m.due_at, m.parked_at,
+	m.disconnect_count, m.excused_count, m.unreached_count, m.last_error, m.blocked,
+	m.first_failed_at, m.created_at, m.due_at, m.parked_at,
 	EXISTS (SELECT FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id) AS registered,
 	(SELECT unhealthy_since FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id) AS unhealthy_since,
 	m.awaits_since,` + concurrency.Awaited

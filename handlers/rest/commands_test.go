@@ -133,7 +133,7 @@ func TestCommandsAnswerWithEvents(t *testing.T) {
 	}
 	var extended, again bool
 	if err := a.pool.QueryRow(t.Context(), `
-		SELECT due_at > now() + interval '4 minutes', again FROM messages WHERE lease = 'rh_1'`,
+		SELECT due_at > now() + interval '4 minutes', redeliver FROM messages WHERE lease = 'rh_1'`,
 	).Scan(&extended, &again); err != nil || !extended || again {
 		t.Errorf("the lease is extended: %v; the run is invoked again: %v; error %v", extended, again, err)
 	}

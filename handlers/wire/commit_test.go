@@ -398,7 +398,7 @@ func TestCommitEndsADelivery(t *testing.T) {
 	// A failure releases it, and counts if it reached the app.
 	for _, unreached := range []bool{false, true} {
 		if _, err := c.pool.Exec(t.Context(), `
-			UPDATE messages SET lease = $2, delivery_count = 5, unreached = 0, due_at = now() + interval '1 min' WHERE id = $1`,
+			UPDATE messages SET lease = $2, delivery_count = 5, unreached_count = 0, due_at = now() + interval '1 min' WHERE id = $1`,
 			message, receipt); err != nil {
 			t.Fatal(err)
 		}
@@ -408,7 +408,7 @@ func TestCommitEndsADelivery(t *testing.T) {
 		var wait float64
 		var counted bool
 		if err := c.pool.QueryRow(t.Context(), `
-			SELECT lease, last_error, extract(epoch FROM due_at - now()), (delivery_count, unreached) = (5, 0)
+			SELECT lease, last_error, extract(epoch FROM due_at - now()), (delivery_count, unreached_count) = (5, 0)
 			FROM messages WHERE id = $1`, message,
 		).Scan(&lease, &why, &wait, &counted); err != nil {
 			t.Fatal(err)

@@ -460,8 +460,8 @@ func TestStaleCacheIsNotBelieved(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d := queue.Delivery{Project: entities.DefaultProject, RunID: id, Topic: flowTopic, SeenSeq: 2}
-	if _, ok := stale.Cached(t.Context(), d.Project, id, d.SeenSeq); !ok {
+	d := queue.Delivery{Project: entities.DefaultProject, RunID: id, Topic: flowTopic, LeasedSeq: 2}
+	if _, ok := stale.Cached(t.Context(), d.Project, id, d.LeasedSeq); !ok {
 		t.Fatal("the cache is not stale: the test shows nothing")
 	}
 	app := handlers.World(handlers.Options{Pool: s.pool, Log: stale, Queue: q, Logger: slog.New(slog.DiscardHandler)})

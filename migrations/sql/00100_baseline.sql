@@ -326,26 +326,26 @@ CREATE TABLE messages (
     -- The process that makes the delivery in progress; empty if the function extends the lease by itself.
     holder text COLLATE "C" NOT NULL DEFAULT '',
     -- Number of consecutive deliveries that did not reach the function. They do not count as deliveries.
-    unreached integer NOT NULL DEFAULT 0,
+    unreached_count integer NOT NULL DEFAULT 0,
     -- When the first counted delivery failed.
     first_failed_at timestamptz,
     -- last_seq of the run when the delivery in progress began; 0 if the message has no run.
-    seen_seq bigint NOT NULL DEFAULT 0,
+    leased_seq bigint NOT NULL DEFAULT 0,
     -- The kind of work that the server does itself; empty for a message that it delivers.
     work text COLLATE "C" NOT NULL DEFAULT '',
     -- The step or hook of the run that the work is for.
     subject text COLLATE "C" NOT NULL DEFAULT '',
     -- Events arrived after the work in progress began: do it again.
-    again boolean NOT NULL DEFAULT false,
+    redeliver boolean NOT NULL DEFAULT false,
     -- Number of deliveries that were cut off because the app died. They count as deliveries, but not as failures of
     -- the app's code.
-    cut_off integer NOT NULL DEFAULT 0,
+    disconnect_count integer NOT NULL DEFAULT 0,
     -- The last lease that a server which stopped left to the function. An extension by the function clears it.
-    left_lease text COLLATE "C" NOT NULL DEFAULT '',
+    drained_lease text COLLATE "C" NOT NULL DEFAULT '',
     -- A proxy may repeat the call of a function. These say how long the log was when one of the copies last wrote to
     -- it during the call, and which request did; NULL if none has. What does not know as much of the log is refused.
-    written_seq bigint,
-    written_by bigint,
+    last_write_seq bigint,
+    last_write_request bigint,
     -- The code and message with which the run's function refuses to go on; NULL for other failures, and for none.
     blocked jsonb,
     begins_run boolean NOT NULL DEFAULT false,
@@ -353,7 +353,7 @@ CREATE TABLE messages (
     -- Number of deliveries that are no failures, although the function has got them: those up to the last one after
     -- which it asked for the message again, and those that ended with their server. The count of deliveries stays
     -- exact.
-    excused integer NOT NULL DEFAULT 0,
+    excused_count integer NOT NULL DEFAULT 0,
     -- Until when the function that works on a message has said that it does; see queue.KeepLease.
     kept_until timestamptz,
     CONSTRAINT messages_parked_check CHECK (parked_at IS NULL OR lease = '')
@@ -386,7 +386,7 @@ CREATE INDEX messages_under_way_idx ON messages (project, deployment_id) WHERE l
 -- Finds the messages that wait for an app which asks for its deliveries, and those that an app did not get while it
 -- was away. Few are in this index.
 CREATE INDEX messages_unreached_idx ON messages (project, deployment_id, due_at)
-    WHERE unreached > 0 AND lease = '' AND parked_at IS NULL;
+    WHERE unreached_count > 0 AND lease = '' AND parked_at IS NULL;
 -- The same work is queued only once.
 CREATE UNIQUE INDEX messages_work_key ON messages (run_id, work, subject) WHERE work <> '';
 
@@ -407,7 +407,7 @@ CREATE INDEX message_keys_expiry_idx ON message_keys (expires_at);
 CREATE TABLE run_wakes (
     run_id text COLLATE "C" REFERENCES runs(id) ON DELETE CASCADE PRIMARY KEY,
     -- last_seq of the run when the last acknowledged delivery began. Kept only for runs with hooks.
-    seen_seq bigint NOT NULL DEFAULT 0,
+    acked_seq bigint NOT NULL DEFAULT 0,
     -- Set while the run is stranded, with the reason and its last_seq.
     stranded_at timestamptz,
     reason text NOT NULL DEFAULT '',

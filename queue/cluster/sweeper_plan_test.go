@@ -182,7 +182,7 @@ func fanOut(t testing.TB, r *database, runs, length int, hook bool) {
 		r.exec(t, `
 			INSERT INTO hooks (run_id, id, project, token, is_webhook, spec_version, created_seq, created_at)
 			SELECT `+id+`, 'hook_1', 'default', i::text, false, 3, 3, now() FROM generate_series(1, $1) i`, runs)
-		r.exec(t, `INSERT INTO run_wakes (run_id, seen_seq) SELECT id, $1 / 2 FROM runs`, length)
+		r.exec(t, `INSERT INTO run_wakes (run_id, acked_seq) SELECT id, $1 / 2 FROM runs`, length)
 	}
 	r.exec(t, `ANALYZE`)
 }

@@ -66,7 +66,7 @@ type Stranded struct {
 // another transaction is writing to them, so they move.
 //
 // A run with an open hook is stranded if its log has unseen events: payloads of hooks and results of steps after
-// seen_seq, which is the length of the log at the start of the last acknowledged delivery. A step's result also counts
+// acked_seq, which is the length of the log at the start of the last acknowledged delivery. A step's result also counts
 // as seen if the workflow did something after it, since the delivery that recorded it then went on. That does not hold
 // for a hook's payload, because a workflow need not react to it.
 func findStranded(ctx context.Context, tx pgx.Tx, ids []string, quiet time.Duration, limit int) ([]Stranded, error) {
@@ -139,7 +139,7 @@ const strandedSQL = `
 				LIMIT 1) AS unopened,
 			(SELECT 'no delivery has seen event ' || e.seq || ', ' || e.type FROM events e
 				WHERE e.run_id = r.id
-					AND e.seq > coalesce((SELECT seen_seq FROM run_wakes w WHERE w.run_id = r.id), 0)
+					AND e.seq > coalesce((SELECT acked_seq FROM run_wakes w WHERE w.run_id = r.id), 0)
 					AND (SELECT true FROM hooks h WHERE h.run_id = r.id LIMIT 1)
 					AND (e.type = 'hook_received' OR e.type IN ('step_completed', 'step_failed') AND e.seq > coalesce((
 						SELECT l.seq FROM events l WHERE l.run_id = r.id AND l.type IN (

@@ -38,9 +38,9 @@ const KeptLease = 10 * time.Second
 // not use up the deliveries of a healthy message. A function that was still working then, by the condition, has the
 // lease from then on.
 func lost(works string) string {
-	return fmt.Sprintf(`holder = '', (lease, due_at, delivery_count, excused) = (
+	return fmt.Sprintf(`holder = '', (lease, due_at, delivery_count, excused_count) = (
 		SELECT CASE WHEN works THEN lease ELSE '' END, now() + CASE WHEN works THEN interval '%d s' ELSE '0' END,
-			delivery_count - (NOT works AND NOT exact)::integer, excused + (NOT works AND exact)::integer
+			delivery_count - (NOT works AND NOT exact)::integer, excused_count + (NOT works AND exact)::integer
 		FROM (SELECT coalesce(%s, false) AS works, %s AS exact) AS run)`, int(KeptLease.Seconds()), works, CountsExactly)
 }
 

@@ -63,12 +63,12 @@ const (
 	// unreachedSQL reads the first $2 messages that failed: those that wait for a slot would hide them. It leaves out
 	// errors that are not the deployment's: $3. The ORDER BY makes Postgres use the partial index.
 	unreachedSQL = `
-		SELECT deployment_id AS deployment, count(*) AS messages, max(unreached) AS calls,
+		SELECT deployment_id AS deployment, count(*) AS messages, max(unreached_count) AS calls,
 			EXISTS (SELECT FROM deployments d WHERE d.project = $1 AND d.id = deployment_id) AS registered
 		FROM (
-			SELECT deployment_id, unreached, last_error FROM messages
+			SELECT deployment_id, unreached_count, last_error FROM messages
 			WHERE project = $1 AND parked_at IS NULL AND last_error <> '' ORDER BY project, id LIMIT $2) AS m
-		WHERE unreached > 0 AND last_error <> ALL ($3)
+		WHERE unreached_count > 0 AND last_error <> ALL ($3)
 		GROUP BY 1 ORDER BY 2 DESC, 1`
 )
 

@@ -125,9 +125,9 @@ func TestAttentionIsRead(t *testing.T) {
 	f.exec(t, `UPDATE projects SET paused_at = now() WHERE name = 'default'`)
 	f.messages(t, "default", "shop", "parked", 2, `due_at, parked_at`, `now(), now() - interval '1 h'`)
 	f.messages(t, "other", "shop", "theirs", 5, `due_at, parked_at`, `now(), now()`)
-	f.messages(t, "default", "shop", "away", 3, `due_at, unreached, last_error`, `now() + interval '50 s', 4 + i, 'connection refused'`)
-	f.messages(t, "default", "blog", "gone", 1, `due_at, unreached, last_error`, `now() + interval '50 s', 1, 'not registered'`)
-	f.messages(t, "default", "good", "died", 1, `due_at, unreached, last_error`, fmt.Sprintf(`now() + interval '5 s', 9, '%s'`, message.ServerDied))
+	f.messages(t, "default", "shop", "away", 3, `due_at, unreached_count, last_error`, `now() + interval '50 s', 4 + i, 'connection refused'`)
+	f.messages(t, "default", "blog", "gone", 1, `due_at, unreached_count, last_error`, `now() + interval '50 s', 1, 'not registered'`)
+	f.messages(t, "default", "good", "died", 1, `due_at, unreached_count, last_error`, fmt.Sprintf(`now() + interval '5 s', 9, '%s'`, message.ServerDied))
 	f.messages(t, "default", "shop", "blocked", 1, `due_at, blocked, run_id, last_error`, `now() + interval '9 m', '{"code": "panic"}', 'wrun_h', 'blocked'`)
 	f.messages(t, "default", "shop", "late", 4, `due_at`, `now() - interval '10 m'`)
 	f.messages(t, "default", "shop", "later", 4, `due_at`, `now() + interval '10 m'`)
@@ -178,7 +178,7 @@ func TestBacklogHidesNoOutage(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.messages(t, "default", "shop", "due", MaxCount+1, `due_at`, `now() - interval '1 s'`)
-	f.messages(t, "default", "blog", "away", 1, `due_at, unreached, last_error`, `now() + interval '50 s', 9, 'connection refused'`)
+	f.messages(t, "default", "blog", "away", 1, `due_at, unreached_count, last_error`, `now() + interval '50 s', 9, 'connection refused'`)
 	f.exec(t, `INSERT INTO deployments (project, id, url) VALUES ('default', 'blog', 'http://127.0.0.1:1')`)
 	want := []Item{{Kind: Unreachable, Count: 1, Deployment: "blog"}}
 	if diff := cmp.Diff(want, f.attention(t, home), cmpopts.IgnoreTypes(&time.Time{})); diff != "" {

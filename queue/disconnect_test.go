@@ -17,7 +17,7 @@ import (
 // die closes the connection of a call, as the death of the app does.
 func die(http.ResponseWriter, *http.Request, call) { panic(http.ErrAbortHandler) }
 
-func TestCutOffIsToldFromOtherFailures(t *testing.T) {
+func TestDisconnectIsDistinguished(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		err  error
@@ -30,25 +30,25 @@ func TestCutOffIsToldFromOtherFailures(t *testing.T) {
 		"lease over":   {errLeaseOver, false},
 		"status":       {&answerError{status: 502}, false},
 	} {
-		if got := isCutOff(tt.err); got != tt.want {
+		if got := isDisconnect(tt.err); got != tt.want {
 			t.Errorf("%s: got %v, want %v", name, got, tt.want)
 		}
 	}
 }
 
-// TestCutOffBackoff: a message that was cut off is tried again within ten seconds at first, and one that kills its
+// TestDisconnectBackoff: a message that was cut off is tried again within ten seconds at first, and one that kills its
 // app every time still takes hours until clients fail its run.
-func TestCutOffBackoff(t *testing.T) {
+func TestDisconnectBackoff(t *testing.T) {
 	t.Parallel()
 	total := time.Duration(0)
 	for n := 1; n <= 48; n++ {
-		d := cutOffBackoff(n)
+		d := disconnectBackoff(n)
 		total += d
-		if n <= shortCutOffs && d > longestCutOff {
-			t.Errorf("cutOffBackoff(%d) is %s, want at most %s", n, d, longestCutOff)
+		if n <= shortDisconnects && d > longestDisconnectPause {
+			t.Errorf("disconnectBackoff(%d) is %s, want at most %s", n, d, longestDisconnectPause)
 		}
-		if n > shortCutOffs+6 && d < maxBackoff*3/4 {
-			t.Errorf("cutOffBackoff(%d) is %s, want about %s", n, d, maxBackoff)
+		if n > shortDisconnects+6 && d < maxBackoff*3/4 {
+			t.Errorf("disconnectBackoff(%d) is %s, want about %s", n, d, maxBackoff)
 		}
 	}
 	if total < 4*time.Hour {
@@ -60,12 +60,12 @@ func TestCutOffBackoff(t *testing.T) {
 func TestRefusedCallsAreRepeatedSoon(t *testing.T) {
 	t.Parallel()
 	refused := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
-	for cutOff, most := range map[int]time.Duration{
-		0: unreachedBackoff, promptCutOffs: unreachedBackoff, promptCutOffs + 1: longestCutOff,
+	for disconnects, most := range map[int]time.Duration{
+		0: unreachedBackoff, promptDisconnects: unreachedBackoff, promptDisconnects + 1: longestDisconnectPause,
 	} {
-		f := Delivery{CutOff: cutOff, Unreached: 30}.Failure(refused)
+		f := Delivery{DisconnectCount: disconnects, UnreachedCount: 30}.Failure(refused)
 		if f.After > most || f.After < most/2 || f.Reached {
-			t.Errorf("after %d deaths of its app: got %+v, want it due within %s", cutOff, f, most)
+			t.Errorf("after %d deaths of its app: got %+v, want it due within %s", disconnects, f, most)
 		}
 	}
 }
@@ -86,8 +86,8 @@ func TestDeathsOfTheAppDoNotDelayRetries(t *testing.T) {
 	id := r.send(t)
 	for n := 1; n <= deaths; n++ {
 		got := r.failed(t, id, n)
-		if got.Wait > longestCutOff {
-			t.Errorf("after death %d it is due in %s, want at most %s", n, got.Wait, longestCutOff)
+		if got.Wait > longestDisconnectPause {
+			t.Errorf("after death %d it is due in %s, want at most %s", n, got.Wait, longestDisconnectPause)
 		}
 		r.makeDue(t, id)
 	}
@@ -115,8 +115,8 @@ func TestMessagesWaitNoLongerThanTheirApp(t *testing.T) {
 	w := r.worker(t)
 	r.unreached(t, 4)
 	r.exec(t, `UPDATE messages SET due_at = now() + interval '5 min',
-		cut_off = CASE id WHEN 'msg_2' THEN 3 WHEN 'msg_3' THEN 4 ELSE 0 END,
-		unreached = CASE id WHEN 'msg_4' THEN 0 ELSE 1 END`)
+		disconnect_count = CASE id WHEN 'msg_2' THEN 3 WHEN 'msg_3' THEN 4 ELSE 0 END,
+		unreached_count = CASE id WHEN 'msg_4' THEN 0 ELSE 1 END`)
 	first := r.send(t)
 	r.failed(t, first, 1)
 	up.Store(true)
