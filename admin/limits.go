@@ -92,10 +92,10 @@ func CountDeletedStarts(b *pgx.Batch, name entities.Project, runs []entities.Run
 		WHERE p.name = $1 AND p.daily_starts IS NOT NULL AND d.n > 0`, name, runs)
 }
 
-// Measurement is the turn to measure what a project stores.
+// Measurement is the right to measure what a project stores.
 type Measurement struct {
 	Project entities.Project
-	// At is the time of the database at which the turn began.
+	// At is the time of the database at which it began.
 	At time.Time
 }
 

@@ -38,7 +38,7 @@ type Plan struct {
 	Open []entities.StepID
 	// Seen is the position up to which the function knows the log; 0 means as far as the call has it.
 	Seen int64
-	// Await is what the run awaits after the answer; nil if all news has it invoked.
+	// Await is what the run awaits after the answer; nil if each event that may wake it does.
 	Await *await.Condition
 	// Keep says which process keeps the run's state; nil if none does.
 	Keep *Keep

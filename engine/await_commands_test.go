@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// commands returns random commands, with the waits among them that are over, and says whether they have results or are in
-// conflict with another hook.
+// commands returns random commands, with the waits among them that are over, and says whether they have results or are
+// in conflict with another hook.
 func (s *awaitScenario) commands(rt *rapid.T) (list []object, over []string, results, conflict bool) {
 	add := func(kind string, fields ...any) string {
 		s.made++
@@ -64,13 +64,13 @@ func (s *awaitScenario) commands(rt *rapid.T) (list []object, over []string, res
 			delete(s.own, ref)
 		}
 	}
-	s.news = s.news || len(over) > 0
+	s.fresh = s.fresh || len(over) > 0
 	return list, over, results, conflict
 }
 
 // command sends random commands during the call. The function may read their events from the response.
 func (s *awaitScenario) command(rt *rapid.T, on *server) {
-	list, _, results, conflict := s.commands(rt) // the end of a wait is news in any case
+	list, _, results, conflict := s.commands(rt) // the end of a wait wakes the run in any case
 	text, err := json.Marshal(object{"commands": list})
 	if err != nil {
 		rt.Fatal(err)
@@ -91,5 +91,5 @@ func (s *awaitScenario) command(rt *rapid.T, on *server) {
 	if conflict {
 		s.must = s.last("hook_conflict")
 	}
-	s.news = s.news || !follows && (results || conflict)
+	s.fresh = s.fresh || !follows && (results || conflict)
 }

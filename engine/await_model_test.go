@@ -28,16 +28,16 @@ type awaitModel struct {
 	// whether the next attempt is still to come.
 	steps, waits, own map[string]bool
 	awaits            *awaitSet
-	// underWay is set during an invocation, and news if something happened since its start that the function does not
+	// underWay is set during an invocation, and fresh if something happened since its start that the function does not
 	// learn from a response.
-	underWay, news bool
-	// length is that of the log, and called the length as the call has it. The function knows the log up to heard, and must
-	// hear of what happened at must.
+	underWay, fresh bool
+	// length is that of the log, and called the length as the call has it. The function knows the log up to heard, and
+	// must hear of what happened at must.
 	length, called, heard, must int64
 	// followed is the length after the last commands whose events the function has read.
 	followed int64
-	// due is set if the run must be invoked. Forgot is set if something other than an answer has made everything news:
-	// then no message may exist for the end of a wait, until the sweeper makes one.
+	// due is set if the run must be invoked. Forgot is set if something other than an answer has made everything wake the
+	// run: then no message may exist for the end of a wait, until the sweeper makes one.
 	due, forgot bool
 }
 
@@ -50,7 +50,7 @@ func (m *awaitModel) holds() bool {
 }
 
 func (m *awaitModel) start() {
-	m.due, m.underWay, m.news, m.forgot, m.called = false, true, false, false, m.length
+	m.due, m.underWay, m.fresh, m.forgot, m.called = false, true, false, false, m.length
 }
 
 func (m *awaitModel) answer(a *awaitSet, seen int64) {
@@ -59,7 +59,7 @@ func (m *awaitModel) answer(a *awaitSet, seen int64) {
 	}
 	m.underWay, m.awaits, m.heard = false, a, max(m.heard, seen)
 	if a == nil {
-		m.due = m.news
+		m.due = m.fresh
 	} else {
 		m.due = m.must > m.heard || m.holds()
 	}
@@ -70,17 +70,17 @@ func (m *awaitModel) happened(ended ...string) {
 	for _, ref := range ended {
 		delete(m.steps, ref)
 	}
-	m.news = true
+	m.fresh = true
 	m.due = m.due || !m.underWay && (m.awaits == nil || m.holds())
 }
 
 // mustHear notes an event that has the run invoked whatever it awaits.
 func (m *awaitModel) mustHear(seq int64) {
-	m.news, m.must = true, seq
+	m.fresh, m.must = true, seq
 	m.due = m.due || !m.underWay
 }
 
-// forget makes all news have the run invoked.
+// forget makes all new events have the run invoked.
 func (m *awaitModel) forget() { m.awaits, m.forgot = nil, true }
 
 // awaitScenario is a run on two servers, beside its model.
@@ -97,8 +97,9 @@ type awaitScenario struct {
 	asked      bool
 }
 
-// TestARunIsInvokedWhenItsAwaitHolds lets two servers apply random answers, results and accidents of a run, and compares
-// after each whether the run is due with a model. The sweeper finds the run stranded only if it has lost its invocation.
+// TestARunIsInvokedWhenItsAwaitHolds lets two servers apply random answers, results and accidents of a run, and
+// compares after each whether the run is due with a model. The sweeper finds the run stranded only if it has lost its
+// invocation.
 func TestARunIsInvokedWhenItsAwaitHolds(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
@@ -303,7 +304,7 @@ func (s *awaitScenario) end(rt *rapid.T, on *server) {
 	}
 }
 
-// startStep appends an attempt at a step, which is no news.
+// startStep appends an attempt at a step, which wakes nobody.
 func (s *awaitScenario) startStep(rt *rapid.T, on *server) {
 	id := rapid.SampledFrom(s.serverSteps()).Draw(rt, "step")[len("step:"):]
 	s.happens(on, eventlog.Request{Type: entities.EventStepStarted, CorrelationID: id},
@@ -423,6 +424,6 @@ func (s *awaitScenario) giveAnswer(rt *rapid.T, on *server) {
 	if conflict {
 		s.must = s.last("hook_conflict")
 	}
-	s.news = s.news || results || conflict
+	s.fresh = s.fresh || results || conflict
 	s.answer(body.Await, body.Seen)
 }

@@ -151,7 +151,7 @@ func TestSweeperWakesRunsWhoseAwaitCannotHold(t *testing.T) {
 }
 
 // TestAwaitOfAnOlderVersionIsForgotten: a server that does not know what runs await has appended to the run, and may
-// have had it invoked. So all news has the run invoked until its next answer.
+// have had it invoked. So all new events have the run invoked until its next answer.
 func TestAwaitOfAnOlderVersionIsForgotten(t *testing.T) {
 	t.Parallel()
 	d := idleServer(t, testdb.New(t))

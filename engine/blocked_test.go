@@ -27,8 +27,8 @@ func (d *server) blocked(t *testing.T, id entities.RunID) (message.Blocked, bool
 	return h, ok
 }
 
-// TestRefusedRunsAreBlocked: the run shows why, until its function goes on, which it is asked to as soon as it is registered
-// again.
+// TestRefusedRunsAreBlocked: the run shows why, until its function goes on, which it is asked to as soon as it is
+// registered again.
 func TestRefusedRunsAreBlocked(t *testing.T) {
 	t.Parallel()
 	var fixed atomic.Bool
@@ -80,13 +80,13 @@ func TestOnlyCodesHoldRuns(t *testing.T) {
 		want string
 	}{
 		"another code": {func(d *server, w queue.Delivery) error {
-			return d.runs.hold(w, answer{status: 500, body: []byte(`{"error":{"message":"m","code":"panic"}}`)})
+			return d.runs.refused(w, answer{status: 500, body: []byte(`{"error":{"message":"m","code":"panic"}}`)})
 		}, "panic"},
 		"without a code": {func(d *server, w queue.Delivery) error {
-			return d.runs.hold(w, answer{status: 500, body: []byte(`{"error":{"message":"m"}}`)})
+			return d.runs.refused(w, answer{status: 500, body: []byte(`{"error":{"message":"m"}}`)})
 		}, ""},
 		"code with a line break": {func(d *server, w queue.Delivery) error {
-			return d.runs.hold(w, answer{status: 500, body: []byte(`{"error":{"message":"m","code":"a\nb"}}`)})
+			return d.runs.refused(w, answer{status: 500, body: []byte(`{"error":{"message":"m","code":"a\nb"}}`)})
 		}, ""},
 		"not reached": {func(_ *server, w queue.Delivery) error { return w.Unregistered() }, "diverged"},
 	} {
@@ -95,7 +95,7 @@ func TestOnlyCodesHoldRuns(t *testing.T) {
 			d := idleServer(t, testdb.New(t))
 			id := d.startRun(t, `null`)
 			diverge := func(d *server, w queue.Delivery) error {
-				return d.runs.hold(w, answer{status: 500, body: []byte(`{"error":{"message":"m","code":"diverged"}}`)})
+				return d.runs.refused(w, answer{status: 500, body: []byte(`{"error":{"message":"m","code":"diverged"}}`)})
 			}
 			for _, fail := range []func(*server, queue.Delivery) error{diverge, tt.err} {
 				work := d.claim(t, message.WorkRun, "")
@@ -127,7 +127,7 @@ func TestDivergedRunsAreCalledEveryMinute(t *testing.T) {
 		d.exec(t, `UPDATE messages SET delivery_count = 1000, first_failed_at = now() - interval '1 day'`)
 		work := d.claim(t, message.WorkRun, "")
 		body := fmt.Sprintf(`{"error":{"message":"m","code":%q}}`, code)
-		err := d.runs.hold(work, answer{status: 500, retryAfter: time.Hour, body: []byte(body)})
+		err := d.runs.refused(work, answer{status: 500, retryAfter: time.Hour, body: []byte(body)})
 		if f := work.Failure(err); f.After > time.Minute == limited || f.After < 30*time.Second {
 			t.Errorf("%s: it is called again after %s", code, f.After)
 		}

@@ -131,6 +131,6 @@ func (c *commanding) AddTo(s *pg.Conditional, o eventlog.Outlook) {
 	if o.Ended {
 		c.RequireLease(s, "", c.by)
 	} else {
-		c.KeepIf(s, o.News && c.follows == nil, c.by, o.Events)
+		c.KeepIf(s, o.Wakes && c.follows == nil, c.by, o.Events)
 	}
 }

@@ -18,7 +18,7 @@ import (
 
 // TestOneCopyOfACallWrites: of many copies of a call that write what they know at the same position, one does, through
 // whatever server. The others are refused as long as they do not know what it has written. It may repeat its request,
-// news of others is in nobody's way, and the answer of a copy that was overtaken is refused as a whole.
+// events of others are in nobody's way, and the answer of a copy that was overtaken is refused as a whole.
 func TestOneCopyOfACallWrites(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
@@ -68,7 +68,7 @@ func TestOneCopyOfACallWrites(t *testing.T) {
 			t.Errorf("a request without commands: %v", err)
 		}
 	}
-	if err := completeStep("a", "1")(t.Context(), b, m); err != nil { // news of others
+	if err := completeStep("a", "1")(t.Context(), b, m); err != nil { // an event of others
 		t.Fatal(err)
 	}
 	for _, s := range []*server{b.server, home} {
@@ -95,8 +95,8 @@ func TestOneCopyOfACallWrites(t *testing.T) {
 	}
 }
 
-// TestAnOvertakenCopyIsNoFailure: if the copy that was overtaken answers first, with commands or by saying so, the run is
-// called again with what the other one has written. No failure is counted.
+// TestAnOvertakenCopyIsNoFailure: if the copy that was overtaken answers first, with commands or by saying so, the run
+// is called again with what the other one has written. No failure is counted.
 func TestAnOvertakenCopyIsNoFailure(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]func(c *functionCall){

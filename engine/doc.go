@@ -62,15 +62,15 @@
 //
 // # Flows
 //
-// The function of a flow is in this process, so that it can be asked before news is written. When a run is created, or
-// the engine records the result of a step or the end of a child, the state of the flow at hand takes in the new events
-// and says what follows. The statement that writes the events also writes that, and enqueues no invocation: a flow of
-// three steps takes four transactions and three calls. The state counts only if the statement applied. It applies if
-// the log is still as long as when the flow decided, if no process is invoking the run, and if something is under way
-// for the run afterwards.
+// The function of a flow is in this process, so that it can be asked before new events are written. When a run is
+// created, or the engine records the result of a step or the end of a child, the state of the flow at hand takes in the
+// new events and says what follows. The statement that writes the events also writes that, and enqueues no invocation:
+// a flow of three steps takes four transactions and three calls. The state counts only if the statement applied. It
+// applies if the log is still as long as when the flow decided, if no process is invoking the run, and if something is
+// under way for the run afterwards.
 //
-// Otherwise the news leaves an invocation as for any function, whose answer the flow gives with the log: if the result
-// comes to a server that does not have the state or the run at hand, if two servers append at once, and if what follows
-// is a child, a hook, a cancellation, or more than one statement has. Results that others than the engine record, such
-// as those of async steps, and ends of waits always have the run invoked. The decisions are the same.
+// Otherwise the new events leave an invocation as for any function, whose answer the flow gives with the log: if the
+// result comes to a server that does not have the state or the run at hand, if two servers append at once, and if what
+// follows is a child, a hook, a cancellation, or more than one statement has. Results that others than the engine
+// record, such as those of async steps, and ends of waits always have the run invoked. The decisions are the same.
 package engine

@@ -43,7 +43,7 @@ type Engine struct {
 	flowStates flowStates
 	// lateAnswers is [lateAnswers], or another time in tests.
 	lateAnswers time.Duration
-	// follows says what follows from news in runs of flows.
+	// follows says what follows from new events in runs of flows.
 	follows eventlog.Follow
 }
 
@@ -57,7 +57,7 @@ func New(q *queue.Queue, log *eventlog.Log) *Engine {
 		secrets:    admin.NewSecrets(q.Pool(), now),
 		flowStates: newFlowStates(), remembering: &remembering{}, lateAnswers: lateAnswers,
 	}
-	e.follows = e.ride
+	e.follows = e.decideInline
 	log.NoteBuilds(e.flows.Build)
 	return e
 }

@@ -36,7 +36,7 @@ func (e *Engine) askFlow(ctx context.Context, d queue.Delivery, c contract.Call)
 	case kept == nil:
 		return answer{status: http.StatusPreconditionFailed}, nil
 	}
-	body, err := e.takeTurn(ctx, d, c, kept)
+	body, err := e.decideFlow(ctx, d, c, kept)
 	if ended := ctx.Err(); ended != nil {
 		return answer{}, ended
 	}
@@ -97,8 +97,8 @@ func (e *Engine) stateOf(ctx context.Context, d queue.Delivery, c contract.Call)
 	return &keptState{State: program.Begin()}, nil
 }
 
-// takeTurn applies the events of a call to a state, and returns the answer.
-func (e *Engine) takeTurn(ctx context.Context, d queue.Delivery, c contract.Call, kept *keptState) ([]byte, error) {
+// decideFlow applies the events of a call to a state, and returns the answer.
+func (e *Engine) decideFlow(ctx context.Context, d queue.Delivery, c contract.Call, kept *keptState) ([]byte, error) {
 	events := make([]flow.Event, 0, len(c.Events))
 	for _, text := range c.Events {
 		event, err := decodeEvent(text)
@@ -120,7 +120,7 @@ func (e *Engine) takeTurn(ctx context.Context, d queue.Delivery, c contract.Call
 	return asAnswer(commands), nil
 }
 
-// decide returns the commands that follow from a state. Expressions are evaluated in the project's turn.
+// decide returns the commands that follow from a state. Expressions are evaluated one at a time per project.
 func (e *Engine) decide(ctx context.Context, p entities.Project, state *flow.State) ([]any, error) {
 	release, err := e.conditions.Acquire(ctx, p)
 	if err != nil {
@@ -130,9 +130,10 @@ func (e *Engine) decide(ctx context.Context, p entities.Project, state *flow.Sta
 	return state.Next(ctx)
 }
 
-// InTurn does work with what users have written or sent as the engine does: see [condition.Conditions.InTurn].
-func (e *Engine) InTurn(ctx context.Context, p entities.Project, work func() error) error {
-	return e.conditions.InTurn(ctx, p, work)
+// WithProcessor does work with what users have written or sent as the engine does: see
+// [condition.Conditions.WithProcessor].
+func (e *Engine) WithProcessor(ctx context.Context, p entities.Project, work func() error) error {
+	return e.conditions.WithProcessor(ctx, p, work)
 }
 
 // asAnswer returns the commands as functions answer with them.

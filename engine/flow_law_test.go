@@ -28,8 +28,8 @@ import (
 
 // TestTheServerDecidesAsARemoteFunction runs random documents with random results twice: as flows, and by a function
 // that answers with the commands of the same interpreter and has nothing but the function contract. The logs are equal
-// but for the attempts' starts, and for where a long turn was divided. In both, what had an effect is undone if the run
-// failed. FLOW_PROGRAMS is the number of documents, and FLOW_SEED the first one: see make flow-law.
+// but for the attempts' starts, and for where a long decision was divided. In both, what had an effect is undone if the
+// run failed. FLOW_PROGRAMS is the number of documents, and FLOW_SEED the first one: see make flow-law.
 func TestTheServerDecidesAsARemoteFunction(t *testing.T) {
 	t.Parallel()
 	programs, first := 60, 1

@@ -48,8 +48,8 @@ type player struct {
 }
 
 // restSQL counts the work of a project that is under way or due, with the steps for which a slot is free since an equal
-// one has ended, and returns the calls that wait for their answers. The call of a step that has ended is still under way:
-// its connection is being closed.
+// one has ended, and returns the calls that wait for their answers. The call of a step that has ended is still under
+// way: its connection is being closed.
 const restSQL = `
 	WITH work AS (
 		SELECT run_id || '/' || subject AS key, lease <> '' AND work = 'step' AND run_id || '/' || subject = ANY ($2) AND EXISTS (
@@ -96,8 +96,8 @@ func (p *player) settle(t *testing.T) bool {
 	return false
 }
 
-// isContinuation reports whether an event only divides a turn that was too long.
-func isContinuation(e entities.Event) bool { return strings.HasPrefix(e.CorrelationID, "~turn#") }
+// isContinuation reports whether an event only divides a decision that was too long.
+func isContinuation(e entities.Event) bool { return strings.HasPrefix(e.CorrelationID, "~continue#") }
 
 // read reads the run and its log.
 func (p *player) read(t *testing.T) {
@@ -155,7 +155,8 @@ func (p *player) options(t *testing.T) (list []func(*testing.T)) {
 	return list
 }
 
-// nameOf returns a name for a call that is the same in each play: for one of another run, the step that has started that.
+// nameOf returns a name for a call that is the same in each play: for one of another run, the step that has started
+// that.
 func (p *player) nameOf(t *testing.T, key string) string {
 	t.Helper()
 	id, step, _ := strings.Cut(key, "/")
@@ -383,8 +384,8 @@ func (p *player) describe() string {
 	return b.String()
 }
 
-// checkLedger checks that what had an effect is undone if its run, or what it is in, has failed. What could not be undone
-// is told.
+// checkLedger checks that what had an effect is undone if its run, or what it is in, has failed. What could not be
+// undone is told.
 func (p *player) checkLedger(t *testing.T, document string) {
 	t.Helper()
 	failed := map[string]bool{}

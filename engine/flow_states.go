@@ -13,11 +13,12 @@ type keptState struct {
 
 	// after are the next events of the log, which the next decision is about too.
 	after []flow.Event
-	// undecided is set while nobody has carried out what was decided last. Lease is that of the turn that is about to.
+	// undecided is set while nobody has carried out what was decided last. Lease is that of the invocation that is about
+	// to.
 	undecided bool
 	lease     string
-	// needsTurn is set if what was decided last cannot ride along, until a turn has carried it out.
-	needsTurn bool
+	// needsInvocation is set if what was decided last cannot be written inline, until an invocation has carried it out.
+	needsInvocation bool
 }
 
 // upTo returns the position up to which the log is known.
@@ -88,11 +89,11 @@ func (f flowStates) take(id entities.RunID) *keptState {
 // put keeps a state, unless it is too large.
 func (f flowStates) put(id entities.RunID, s *keptState) { f.Put(id, s) }
 
-// carriedOut notes that what the turn on a lease has decided was carried out.
+// carriedOut notes that what the invocation on a lease has decided was carried out.
 func (f flowStates) carriedOut(id entities.RunID, lease string) {
 	f.With(id, func(s *keptState) {
 		if s.lease == lease {
-			s.undecided, s.needsTurn, s.lease = false, false, ""
+			s.undecided, s.needsInvocation, s.lease = false, false, ""
 		}
 	})
 }

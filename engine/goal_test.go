@@ -95,7 +95,7 @@ func TestGoals(t *testing.T) {
 	d.wantEnd(t, id, entities.RunCompleted, label)
 	want := map[string]string{
 		"fast": "completed", "fast--quote": "completed", "slow": "skipped", "slow--quote": "skipped",
-		"sum--quote--slow--turn": "skipped", "sum--quote--all": "completed", "pack": "completed", "pack[0]": "completed",
+		"sum--quote--slow--start": "skipped", "sum--quote--all": "completed", "pack": "completed", "pack[0]": "completed",
 		"pack~items": "completed", "pack--packed": "completed", "find": "completed", "find--name": "completed",
 		"book": "completed", "book--ticket": "completed", "sum": "completed", "sum--label": "completed",
 	}

@@ -52,7 +52,8 @@ func (e *Engine) invoke(ctx context.Context, d queue.Delivery) error {
 const longestDiverged = time.Minute
 
 // refused returns the failure of an invocation that the function has refused. If the answer has a code, the run is
-// blocked until a call succeeds. The code [message.CodeStale] says that another copy of the call has gone on with the run.
+// blocked until a call succeeds. The code [message.CodeStale] says that another copy of the call has gone on with the
+// run.
 func (e *Engine) refused(d queue.Delivery, a answer) error {
 	text, _ := parseFailure(a, nil)
 	if a.status == http.StatusConflict && text.Code == message.CodeStale {

@@ -397,9 +397,9 @@ func pairings() map[string]pairing {
 }
 
 // TestI4EveryInterleavingOfOptimisticAppendsIsSerial stops two servers before each statement and commit, and lets them
-// continue in every order that [gate.Serial] explores. The first has a cached run, which is right until the second writes to it; it ends a lease
-// and starts other work optimistically. The second locks the run. Their errors and the state are always the same as if
-// one had acted after the other, both with locks, and they never deadlock.
+// continue in every order that [gate.Serial] explores. The first has a cached run, which is right until the second
+// writes to it; it ends a lease and starts other work optimistically. The second locks the run. Their errors and the
+// state are always the same as if one had acted after the other, both with locks, and they never deadlock.
 func TestI4EveryInterleavingOfOptimisticAppendsIsSerial(t *testing.T) {
 	t.Parallel()
 	for name, e := range pairings() {

@@ -90,7 +90,7 @@ func (c call) decideNext(f facts) decision {
 		d.addAll(f, c.requests, c.now)
 		return d
 	}
-	run.Await = &await.Pending{Seq: run.LastSeq} // the function's own results are no news to it
+	run.Await = &await.Pending{Seq: run.LastSeq} // the function knows its own results
 	d.addAll(f, c.requests, c.now)
 	d.settle(c.Await, f, c.now)
 	return d
@@ -104,13 +104,13 @@ func (d *decision) settle(a *Awaiting, f facts, now time.Time) {
 		return
 	}
 	left, met := a.Condition.Pending(d.after.open(), run.LastSeq)
-	news := f.unheard || met && run.LastSeq > a.Heard
+	wakes := f.unheard || met && run.LastSeq > a.Heard
 	switch {
-	case news && run.LastSeq > a.Called:
+	case wakes && run.LastSeq > a.Called:
 		run.Await = nil
 		d.messages = append(d.messages, invocation(run, 0))
 		return
-	case news || met: // and nothing has happened since the call: without a pause, that would go on forever
+	case wakes || met: // and nothing has happened since the call: without a pause, that would go on forever
 		at := now.UTC().Add(idlePause)
 		left = await.Pending{Seq: run.LastSeq, At: &at}
 	}

@@ -78,7 +78,7 @@ func TestEndAsAskedHasTheReason(t *testing.T) {
 }
 
 // TestWorkOfCancellations: a request has the run invoked, and ended when its grace is over. What the function has
-// cancelled itself is no news to it.
+// cancelled itself does not wake it.
 func TestWorkOfCancellations(t *testing.T) {
 	t.Parallel()
 	driven := created

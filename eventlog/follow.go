@@ -10,14 +10,14 @@ import (
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
-// The function of some runs is in this process, and says at once what follows from news. Then what follows is written
-// with the news, by the same conditional statement, and the run is not invoked. The statement applies only if the log
-// is still as long as it was when the function decided. Otherwise nothing is written, and the append starts over with
-// the run locked: it leaves the message that has the run invoked, as any other append does. So does an append of which
-// not all facts are cached.
+// The function of some runs is in this process, and says at once what follows from new events. Then what follows is
+// written with the events, by the same conditional statement, and the run is not invoked. The statement applies only if
+// the log is still as long as it was when the function decided. Otherwise nothing is written, and the append starts
+// over with the run locked: it leaves the message that has the run invoked, as any other append does. So does an append
+// of which not all facts are cached.
 
-// News is what an append is about to add to the log of a run.
-type News struct {
+// NewEvents are what an append is about to add to the log of a run.
+type NewEvents struct {
 	// Run is the run with the events.
 	Run entities.Run
 	// Log is the whole log before them if it is cached, else nil. It must not be modified.
@@ -25,12 +25,12 @@ type News struct {
 	Events []entities.Event
 }
 
-// Follow says what follows from news in a run that the server continues; nil if that is not known here, so that the run
-// has to be invoked. It is called before anything is written, in no transaction, and by one goroutine at a time for a
-// run.
-type Follow func(context.Context, News) *Following
+// Follow says what follows from new events in a run that the server continues; nil if that is not known here, so that
+// the run has to be invoked. It is called before anything is written, in no transaction, and by one goroutine at a time
+// for a run.
+type Follow func(context.Context, NewEvents) *Following
 
-// Following is what follows from news.
+// Following is what follows from new events.
 type Following struct {
 	// Known is set if the requests are all that follows. Else the run is invoked.
 	Known    bool
@@ -67,7 +67,7 @@ func (l *Log) follow(ctx context.Context, c call, f facts, d decision) (call, fa
 	if follow == nil || !d.serverDriven() || !wantsInvocation(d.after.Run.ID, d.messages) {
 		return c, f, d
 	}
-	c.consulted.Following = follow(ctx, News{Run: *d.after.Run, Log: l.cache.logOf(d.before.Run), Events: d.events})
+	c.consulted.Following = follow(ctx, NewEvents{Run: *d.after.Run, Log: l.cache.logOf(d.before.Run), Events: d.events})
 	if c.consulted.Following == nil || !c.consulted.Known {
 		return c, f, d
 	}

@@ -44,8 +44,8 @@ func (q *listedQueue) EnqueueOptimistic(
 	return q.noQueue.EnqueueOptimistic(s, messages)
 }
 
-// TestFollow appends the result of a step with what follows. Either both are written and the run is not invoked, or it is
-// invoked and the result is written alone. Who was asked learns which.
+// TestFollow appends the result of a step with what follows. Either both are written and the run is not invoked, or it
+// is invoked and the result is written alone. Who was asked learns which.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	known := func(requests ...Request) *Following { return &Following{Known: true, Requests: requests} }
@@ -106,9 +106,9 @@ func TestFollow(t *testing.T) {
 			}
 			q.list = nil
 			var told []string
-			ask := func(_ context.Context, n News) *Following {
+			ask := func(_ context.Context, n NewEvents) *Following {
 				if n.Events[0].Seq != int64(len(n.Log))+1 || n.Run.LastSeq != n.Events[0].Seq {
-					t.Errorf("news of run at %d: %d events after %d", n.Run.LastSeq, len(n.Events), len(n.Log))
+					t.Errorf("events of run at %d: %d events after %d", n.Run.LastSeq, len(n.Events), len(n.Log))
 				}
 				if tt.follow == nil {
 					return nil
@@ -162,7 +162,7 @@ func TestNobodyDecidesThatNothingFollows(t *testing.T) {
 	}
 	followed := true
 	_, err := log.AppendAll(t.Context(), home, id, []Request{on(id, "step_completed", "one")}, AppendOptions{
-		Follow: func(context.Context, News) *Following {
+		Follow: func(context.Context, NewEvents) *Following {
 			return &Following{Known: true, Ended: func(_ []entities.Event, f bool) { followed = f }}
 		},
 	})

@@ -90,9 +90,9 @@ type Outlook struct {
 	// Open is set if a step or a hook is known to be open. When it ends, or receives something, the run is invoked, or is
 	// nearer to that.
 	Open bool
-	// News is set if an event of the append calls for an invocation at once, and Next if one does at once or later. Both
+	// Wakes is set if an event of the append calls for an invocation at once, and Next if one does at once or later. Both
 	// are only set for an [Invocation].
-	News, Next bool
+	Wakes, Next bool
 	// Await is what the run awaits; nil if each new event has it invoked.
 	Await *await.Pending
 	// Follows is set if what follows from the events is written with them: see [Follow]. That must only happen while the
@@ -247,7 +247,7 @@ func (c call) addTo(s *pg.Conditional, d decision) {
 	}
 	o := d.outlook()
 	if c.invocation() != nil {
-		o.News, o.Next = wantsInvocation(c.runID, d.messages), len(c.toEnqueue(d)) < len(d.messages)
+		o.Wakes, o.Next = wantsInvocation(c.runID, d.messages), len(c.toEnqueue(d)) < len(d.messages)
 	}
 	c.With.AddTo(s, o)
 }

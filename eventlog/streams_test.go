@@ -467,17 +467,17 @@ func TestStreamWritesAndClosesNotify(t *testing.T) {
 	t.Parallel()
 	hub := pg.NewHub(nil, "stepwell_test", nil) // does not run: only notifications of this process
 	r := replica{Streams: read.NewStreams(onePool(t), hub, (&clock{at: day}).now), hub: hub}
-	news, cancel := hub.Subscribe(read.StreamTopic(home, strm))
+	hints, cancel := hub.Subscribe(read.StreamTopic(home, strm))
 	defer cancel()
 	others, cancelOthers := hub.Subscribe(read.StreamTopic(stranger, strm))
 	defer cancelOthers()
 	r.write(t, "one")
-	if len(news) != 1 {
+	if len(hints) != 1 {
 		t.Fatal("a write was not notified")
 	}
-	<-news
+	<-hints
 	r.close(t)
-	if len(news) != 1 {
+	if len(hints) != 1 {
 		t.Error("a close was not notified")
 	}
 	if len(others) != 0 {

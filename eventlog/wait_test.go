@@ -52,11 +52,11 @@ func receiveRun(t *testing.T, ended <-chan entities.Run) entities.Run {
 	}
 }
 
-// wantNews fails the test unless a notification comes.
-func wantNews(t *testing.T, news <-chan struct{}) {
+// wantHint fails the test unless a notification comes.
+func wantHint(t *testing.T, hints <-chan struct{}) {
 	t.Helper()
 	select {
-	case <-news:
+	case <-hints:
 	case <-time.After(testTimeout):
 		t.Fatal("no notification came")
 	}
@@ -83,7 +83,7 @@ func TestWaitForEndSeesEndFromOtherReplica(t *testing.T) {
 	here, there := newLogOn(t, dsn), newLogOn(t, dsn)
 	listening, cancel := here.hub.Subscribe("listening")
 	defer cancel()
-	wantNews(t, listening) // it gets notifications of other processes from now on
+	wantHint(t, listening) // it gets notifications of other processes from now on
 	ends := map[string]func(entities.RunID) error{
 		"run_completed": nil, "run_failed": nil, "run_cancelled": nil,
 		"a batch": func(id entities.RunID) error {
@@ -197,7 +197,7 @@ func TestWaitForEndPollsWithoutNotifications(t *testing.T) {
 	here.EndPoll = 50 * time.Millisecond
 	listening, cancel := here.hub.Subscribe("listening")
 	defer cancel()
-	wantNews(t, listening) // the initial notification, which covers all before, has come
+	wantHint(t, listening) // the initial notification, which covers all before, has come
 	mute := &fixture{Log: New(here.pool, pg.NewHub(nil, "mute", nil), noQueue{}, here.clock.now), clock: here.clock}
 	id := mute.run(t, started)
 	ended := here.waitFor(t.Context(), t, id)

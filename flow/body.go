@@ -195,80 +195,81 @@ func (b *body) at(prefix string) *Program {
 	return &p
 }
 
-// newsOf returns the instances that the last events were about, or all that are open after a turn that was too long.
-func (t *turn) newsOf(g *group) []int {
-	if t.news.all {
+// touchedOf returns the instances that the last events were about, or all that are open after a decision that was too
+// long.
+func (t *decision) touchedOf(g *group) []int {
+	if t.touched.all {
 		return g.openInstances()
 	}
 	return slices.Sorted(maps.Keys(g.touched))
 }
 
 const (
-	// fullTurn is the number of commands with which a turn ends early. The next turn decides what is left.
-	fullTurn = 500
-	// commandLimit leaves space for what ends a turn.
+	// fullDecision is the number of commands with which a decision ends early. The next decision decides what is left.
+	fullDecision = 500
+	// commandLimit leaves space for what ends a decision.
 	commandLimit = contract.MaxCommands - 10
 )
 
-// isFull reports whether the turn must begin nothing more, and notes that there is more to do.
-func (t *turn) isFull() bool {
-	full := len(t.commands) >= fullTurn
+// isFull reports whether the decision must begin nothing more, and notes that there is more to do.
+func (t *decision) isFull() bool {
+	full := len(t.commands) >= fullDecision
 	t.more = t.more || full
 	return full
 }
 
 // isAtLimit is like isFull for what ends other things.
-func (t *turn) isAtLimit() bool {
+func (t *decision) isAtLimit() bool {
 	full := len(t.commands) >= commandLimit || t.up != nil && t.isFull()
 	t.more = t.more || full
 	return full
 }
 
-// continuation is the ID of the wait that begins the turn after one that was too long; its number follows.
-const continuation = "~turn#"
+// continuation is the ID of the wait that begins the decision after one that was too long; its number follows.
+const continuation = "~continue#"
 
-// continueLater asks for another turn if this one has left something.
-func (t *turn) continueLater() {
+// continueLater asks for another decision if this one has left something.
+func (t *decision) continueLater() {
 	if t.more && !t.ended {
-		t.send(wait{Type: "wait", ID: continuation + strconv.Itoa(t.turns+1), For: "0s"})
+		t.send(wait{Type: "wait", ID: continuation + strconv.Itoa(t.continuations+1), For: "0s"})
 	}
 }
 
-// isContinuation folds the wait after a turn that was too long.
+// isContinuation folds the wait after a decision that was too long.
 func (s *state) isContinuation(e Event) bool {
 	number, ok := strings.CutPrefix(e.CorrelationID, continuation)
 	if n, err := strconv.Atoi(number); ok && err == nil {
-		s.turns, s.news.all = max(s.turns, n), true
+		s.continuations, s.touched.all = max(s.continuations, n), true
 	}
 	return ok
 }
 
 // isDriven reports whether a step is open and has a body.
-func (t *turn) isDriven(i int) bool { return t.steps[i].status == statusOpen && t.groups[i] != nil }
+func (t *decision) isDriven(i int) bool { return t.steps[i].status == statusOpen && t.groups[i] != nil }
 
-// enter returns the turn of an instance.
-func (t *turn) enter(i, n int) *turn {
+// enter returns the decision of an instance.
+func (t *decision) enter(i, n int) *decision {
 	g := t.groups[i]
 	f := g.own[n]
 	if f == nil {
 		f = g.frames[n].clone(t.state)
 		g.own[n] = f
 	}
-	return &turn{state: f, round: t.round}
+	return &decision{state: f, round: t.round}
 }
 
-// beside returns a turn in which expressions read what an instance will read.
-func (t *turn) beside(i, n int) *turn {
-	return &turn{
+// beside returns a decision in which expressions read what an instance will read.
+func (t *decision) beside(i, n int) *decision {
+	return &decision{
 		state: &state{Program: &Program{}, history: t.history, frame: frame{up: t.state, of: i, n: n}}, round: t.round,
 	}
 }
 
-// isBeside reports whether the state is that of [turn.beside].
+// isBeside reports whether the state is that of [decision.beside].
 func (s *state) isBeside() bool { return len(s.Program.steps) == 0 }
 
 // move goes on with an instance, and reports whether it has decided anything.
-func (t *turn) move(i, n int, stopping *progress) bool {
+func (t *decision) move(i, n int, stopping *progress) bool {
 	g := t.groups[i]
 	if g.frame(n) == nil || g.result(n).status.ended() {
 		return false
@@ -285,7 +286,7 @@ func (t *turn) move(i, n int, stopping *progress) bool {
 }
 
 // beginInstance begins the next instance.
-func (t *turn) beginInstance(i int) {
+func (t *decision) beginInstance(i int) {
 	g := t.groups[i]
 	n := g.begun
 	f := t.instance(i, n)
@@ -294,9 +295,9 @@ func (t *turn) beginInstance(i int) {
 	t.move(i, n, nil)
 }
 
-// finish ends an instance, unless this turn has no space for closing all that is open of its steps: once the end is in
-// the log, nobody closes the rest.
-func (t *turn) finish(p progress) {
+// finish ends an instance, unless this decision has no space for closing all that is open of its steps: once the end is
+// in the log, nobody closes the rest.
+func (t *decision) finish(p progress) {
 	if t.isFull() || !t.closeAll() {
 		return
 	}
@@ -322,7 +323,7 @@ func failureIn(p progress) contract.Failure {
 }
 
 // beginMany begins a step with a body.
-func (t *turn) beginMany(i int) {
+func (t *decision) beginMany(i int) {
 	t.group(i)
 	g := t.groups[i]
 	g.over, g.own = map[int]progress{}, map[int]*state{}
@@ -335,11 +336,11 @@ func (t *turn) beginMany(i int) {
 }
 
 // drive goes on with a step that has a body. It reports whether it has decided anything.
-func (t *turn) drive(i int) (moved bool) {
+func (t *decision) drive(i int) (moved bool) {
 	g := t.groups[i]
 	if !g.driven {
 		g.driven = true
-		for _, n := range t.newsOf(g) {
+		for _, n := range t.touchedOf(g) {
 			moved = t.move(i, n, nil) || moved
 		}
 	}
@@ -358,7 +359,7 @@ func (t *turn) drive(i int) (moved bool) {
 }
 
 // driveOrStop goes on with a step that has a body while the run fails: it stops unless it runs in any case.
-func (t *turn) driveOrStop(i int) bool {
+func (t *decision) driveOrStop(i int) bool {
 	if t.Program.steps[i].isLast() {
 		return t.drive(i)
 	}

@@ -118,7 +118,7 @@ func TestBodies(t *testing.T) {
 			steps: []string{"l#1 completed", "l#1~delay completed", "l#2 completed", "l completed"}, status: entities.RunCompleted, output: `{"l":{"done":true}}`,
 		},
 		{
-			name: "a loop while, in one turn", document: "flow: f\nsteps:\n  l: {loop: {do: {steps: {a: {set: '${iteration.index * 2.0}'}}, output: '${steps.a.output}'}, while: iteration.index < 3}}\n",
+			name: "a loop while, in one decision", document: "flow: f\nsteps:\n  l: {loop: {do: {steps: {a: {set: '${iteration.index * 2.0}'}}, output: '${steps.a.output}'}, while: iteration.index < 3}}\n",
 			steps: []string{
 				"l#1.a completed", "l#1 completed", "l#2.a completed", "l#2 completed", "l#3.a completed", "l#3 completed", "l completed",
 			},
@@ -231,14 +231,15 @@ func TestRulesOfBodies(t *testing.T) {
 		return ids, inputs
 	}
 
-	// Decisions are made once, by the log's clock: the third item begins later, with the list that the first turn made.
+	// Decisions are made once, by the log's clock: the third item begins later, with the list that the first decision
+	// made.
 	got := run("  m: {map: '[now, now, now]', concurrency: 1, do: {call: x}}\n", "{}")
 	_, inputs := created(got)
 	if want := `"` + trialStart.Format(time.RFC3339Nano) + `"`; inputs["m[0]"] != want || inputs["m[2]"] != want {
 		t.Errorf("items %v, want %s each", inputs, want)
 	}
 
-	// IDs are places, and the order is the document's: what begins in one turn begins in the order of the items.
+	// IDs are places, and the order is the document's: what begins in one decision begins in the order of the items.
 	got = run("  m: {map: input, key: item.id, do: {steps: {b: {call: x}, a: {call: x}}}}\n  l: {call: x}\n", `[{"id":"z"},{"id":"y"}]`)
 	ids, _ := created(got)
 	want := []string{"m~items", "m[z].b", "m[z].a", "m[y].b", "m[y].a", "l", "m[z]", "m[y]", "m"}
@@ -270,7 +271,8 @@ func BenchmarkMap(b *testing.B) {
 	}
 }
 
-// TestBytesCountWhatAStateKeeps has each kind of event bring 1 MiB that the state keeps, and a map give back what it held.
+// TestBytesCountWhatAStateKeeps has each kind of event bring 1 MiB that the state keeps, and a map give back what it
+// held.
 func TestBytesCountWhatAStateKeeps(t *testing.T) {
 	t.Parallel()
 	p, err := Parse([]byte(`
@@ -322,8 +324,8 @@ steps:
 	}
 }
 
-// TestDeepValuesFailTheirSteps: a loop that wraps its last value again and again ends with a failure, not with an answer
-// that the server refuses.
+// TestDeepValuesFailTheirSteps: a loop that wraps its last value again and again ends with a failure, not with an
+// answer that the server refuses.
 func TestDeepValuesFailTheirSteps(t *testing.T) {
 	t.Parallel()
 	got, err := Trial{}.Run(parse(t, `

@@ -61,7 +61,7 @@ func (p *Program) Begin() *State { return &State{newState(p, &history{}, frame{}
 // Apply folds the next events of the log. What Next has decided before counts as carried out: if it was not, see
 // [State.Continue].
 func (s *State) Apply(run contract.Run, events []Event) error {
-	s.root.news.forget()
+	s.root.touched.forget()
 	return s.Continue(run, events)
 }
 
@@ -102,7 +102,7 @@ func (s *State) Bytes() int64 { return s.root.bytes + int64(len(s.root.input)) }
 
 // Next returns the commands that follow. The state stays as the log has it.
 func (s *State) Next(ctx context.Context) ([]any, error) {
-	t := turn{state: s.root.clone(nil), round: &round{stopped: ctx.Err, decoded: map[any]any{}}}
+	t := decision{state: s.root.clone(nil), round: &round{stopped: ctx.Err, decoded: map[any]any{}}}
 	t.decide()
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -6,8 +6,8 @@ import (
 	"github.com/stepwell-dev/stepwell/contract"
 )
 
-// TestDecisionsThatNobodyCarriesOutAreMadeAgain divides the news of each turn at each place, decides there in vain, and
-// goes on. The next decision is that of the whole log.
+// TestDecisionsThatNobodyCarriesOutAreMadeAgain divides the new events of each decision at each place, decides there in
+// vain, and goes on. The next decision is that of the whole log.
 func TestDecisionsThatNobodyCarriesOutAreMadeAgain(t *testing.T) {
 	t.Parallel()
 	for _, document := range []string{
@@ -34,7 +34,7 @@ func checkInVain(t *testing.T, p *Program, o Outcome, divide int) {
 	t.Helper()
 	var run contract.Run
 	kept, seen := p.Begin(), 0
-	for _, n := range o.turns {
+	for _, n := range o.decisions {
 		middle := min(seen+divide, n)
 		if err := kept.Apply(run, o.Events[seen:middle]); err != nil {
 			t.Fatal(err)

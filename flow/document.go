@@ -33,7 +33,7 @@ func Knows(semantics int) bool { return semantics == Semantics }
 
 const (
 	// MaxSteps limits the steps of a flow, and of each body in it. The commands that begin them, two for a signal, fit in
-	// a turn: see [fullTurn].
+	// a decision: see [fullDecision].
 	MaxSteps = 240
 	// maxCatches limits the catches of a step.
 	maxCatches = 20

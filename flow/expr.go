@@ -199,7 +199,7 @@ type scope interface {
 	// decode returns that value for CEL.
 	decode(name string, steps []string) (any, error)
 	now() time.Time
-	// left is how many bytes a turn may still make, and spend takes some of them, or fails with [errTooMuch].
+	// left is how many bytes a decision may still make, and spend takes some of them, or fails with [errTooMuch].
 	left() int
 	spend(bytes int) error
 }

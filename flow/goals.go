@@ -17,7 +17,7 @@ const (
 )
 
 // consider decides whether a step begins or is skipped. It reports false if that depends on what has not ended.
-func (t *turn) consider(i int) bool {
+func (t *decision) consider(i int) bool {
 	if len(t.goals) > 0 && !t.Program.steps[i].isLast() && !t.isNeeded(i, make([]bool, len(t.Program.steps))) {
 		t.skip(i, "nobody needs it any more")
 		return true
@@ -37,7 +37,7 @@ func (t *turn) consider(i int) bool {
 }
 
 // isWanted reports whether a step begins as far as those are concerned that it needs, if that is known yet.
-func (t *turn) isWanted(i int) (begins, known bool) {
+func (t *decision) isWanted(i int) (begins, known bool) {
 	s := &t.Program.steps[i]
 	if s.target != 0 {
 		return t.isCaught(i, s.target-1)
@@ -62,7 +62,7 @@ func (t *turn) isWanted(i int) (begins, known bool) {
 }
 
 // isCaught reports whether a catch leads from a failure to a step, if that is known yet.
-func (t *turn) isCaught(i, from int) (begins, known bool) {
+func (t *decision) isCaught(i, from int) (begins, known bool) {
 	if !t.steps[from].status.ended() {
 		return false, false
 	}
@@ -74,7 +74,7 @@ func (t *turn) isCaught(i, from int) (begins, known bool) {
 type tally struct{ completed, failed, skipped, open int }
 
 // tally counts what has become of steps. In a flow with goals, a failure is nothing more than the lack of a value.
-func (t *turn) tally(steps []int) (n tally) {
+func (t *decision) tally(steps []int) (n tally) {
 	for _, i := range steps {
 		switch t.outcome(i).status {
 		case statusCompleted:
@@ -94,7 +94,7 @@ func (t *turn) tally(steps []int) (n tally) {
 }
 
 // isNeeded reports whether a goal still needs a step that has not begun. Seen are the steps that have been looked at.
-func (t *turn) isNeeded(i int, seen []bool) bool {
+func (t *decision) isNeeded(i int, seen []bool) bool {
 	if target := t.Program.steps[i].target; target != 0 {
 		i = target - 1
 	}
@@ -113,7 +113,7 @@ func (t *turn) isNeeded(i int, seen []bool) bool {
 }
 
 // isReached reports whether the flow has goals and all have completed.
-func (t *turn) isReached() bool {
+func (t *decision) isReached() bool {
 	return len(t.goals) > 0 && !slices.ContainsFunc(t.goals, func(i int) bool {
 		return t.outcome(i).status != statusCompleted
 	})
@@ -121,7 +121,7 @@ func (t *turn) isReached() bool {
 
 // finishReached ends a run whose goals are reached, after what is left of it. What can be undone ends by itself, since
 // nobody would know what it did. It reports whether it has decided anything.
-func (t *turn) finishReached() (moved bool) {
+func (t *decision) finishReached() (moved bool) {
 	done, moved := t.wrapUp()
 	if done {
 		return t.complete(t.output())
@@ -130,7 +130,7 @@ func (t *turn) finishReached() (moved bool) {
 }
 
 // goalMissed returns the failure of a run of which a goal cannot be reached any more.
-func (t *turn) goalMissed() (why progress, missed bool) {
+func (t *decision) goalMissed() (why progress, missed bool) {
 	for _, i := range t.goals {
 		if p := t.outcome(i); p.status == statusFailed || p.status == statusSkipped {
 			return failedWith(t.missing(i), p.seq), true
@@ -150,7 +150,7 @@ type reason struct {
 }
 
 // missing explains why a goal has not completed. If several steps could have given what it needs, it has all reasons.
-func (t *turn) missing(i int) contract.Failure {
+func (t *decision) missing(i int) contract.Failure {
 	var reasons []reason
 	seen := map[int]bool{}
 	var visit func(i int, chain []string)
@@ -189,7 +189,7 @@ func (t *turn) missing(i int) contract.Failure {
 // lacking returns the steps because of which another one has not begun: those that it needs, and that have not
 // completed. If it has begun, or was skipped for itself, there are none. Of those that it needs all, one is enough: the
 // others may have been cancelled because of it.
-func (t *turn) lacking(i int) (list []int) {
+func (t *decision) lacking(i int) (list []int) {
 	if t.steps[i].status == statusFailed || t.Program.steps[i].join == joinNone {
 		return nil
 	}
@@ -204,7 +204,7 @@ func (t *turn) lacking(i int) (list []int) {
 }
 
 // reason returns why the last step of a chain has not completed.
-func (t *turn) reason(i int, chain []string) reason {
+func (t *decision) reason(i int, chain []string) reason {
 	r := reason{Chain: chain}
 	because := "was skipped: " + t.steps[i].why
 	if p := t.steps[i]; p.status == statusFailed {

@@ -197,7 +197,7 @@ func (s *state) completeRun(status entities.RunStatus) {
 	if status != entities.RunCompleted {
 		return
 	}
-	t := turn{state: s}
+	t := decision{state: s}
 	for i := range s.Program.steps {
 		if s.Program.steps[i].action.kind != kindComplete || s.steps[i].status != statusNone {
 			continue

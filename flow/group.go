@@ -19,7 +19,7 @@ type frame struct {
 	prefix string // of the IDs of its steps
 }
 
-// group is how far the instances of a body are. A turn has a copy, whose changes lie over the group.
+// group is how far the instances of a body are. A decision has a copy, whose changes lie over the group.
 type group struct {
 	*many
 
@@ -43,21 +43,21 @@ type group struct {
 	paused int
 	plan   *state // the steps that a planner has returned
 
-	// A copy has what a turn decides: ends and instances, and whether it has gone through the touched instances and has a
-	// plan of its own.
+	// A copy has what a decision decides: ends and instances, and whether it has gone through the touched instances and
+	// has a plan of its own.
 	over            map[int]progress
 	own             map[int]*state
 	driven, entered bool
 }
 
-// news is what the last events were about: the groups with instances that were touched, or all that is open after a
-// turn that was too long.
-type news struct {
+// touched is what the last events were about: the groups with instances that were touched, or all that is open after a
+// decision that was too long.
+type touched struct {
 	groups []*group
 	all    bool
 }
 
-func (n *news) forget() {
+func (n *touched) forget() {
 	for _, g := range n.groups {
 		clear(g.touched)
 	}
@@ -67,7 +67,7 @@ func (n *news) forget() {
 // touch notes that an event was about an instance.
 func (s *state) touch(g *group, n int) {
 	if len(g.touched) == 0 {
-		s.news.groups = append(s.news.groups, g)
+		s.touched.groups = append(s.touched.groups, g)
 	}
 	if g.touched == nil {
 		g.touched = map[int]bool{}
@@ -75,7 +75,7 @@ func (s *state) touch(g *group, n int) {
 	g.touched[n] = true
 }
 
-// clone returns a copy for a turn.
+// clone returns a copy for a decision.
 func (s *state) clone(up *state) *state {
 	c := *s
 	c.steps, c.undos = slices.Clone(s.steps), slices.Clone(s.undos)

@@ -108,7 +108,7 @@ func (r *reader) readApproval(n *node, a *action, u usage) {
 }
 
 // openOther opens the hook of a step, and limits its time.
-func (t *turn) openOther(i int, a *action, where *stepScope) {
+func (t *decision) openOther(i int, a *action, where *stepScope) {
 	command := openOther{Type: "openHook", ID: t.Program.steps[i].id}
 	var err error
 	if a.kind == kindApproval {
@@ -125,7 +125,7 @@ func (t *turn) openOther(i int, a *action, where *stepScope) {
 }
 
 // await sends the command that opens the hook of a step, and limits the time for which the step waits.
-func (t *turn) await(i int, a *action, command any) {
+func (t *decision) await(i int, a *action, command any) {
 	t.send(command)
 	t.hooks[i] = true
 	if a.timeout > 0 {

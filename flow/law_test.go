@@ -20,8 +20,8 @@ func randomFlow(t *rapid.T) string {
 	return flowgen.Document(func(label string, n int) int { return rapid.IntRange(0, n-1).Draw(t, label) })
 }
 
-// TestInstancesEndWithAllThatIsTheirs has a map fail while its items have more open than a turn may close. Each hook and
-// each wait of an item is closed before its end, and the run goes on to its own.
+// TestInstancesEndWithAllThatIsTheirs has a map fail while its items have more open than a decision may close. Each
+// hook and each wait of an item is closed before its end, and the run goes on to its own.
 func TestInstancesEndWithAllThatIsTheirs(t *testing.T) {
 	t.Parallel()
 	for signals := 1; signals <= 5; signals++ {
@@ -89,9 +89,9 @@ var ballots = []json.RawMessage{
 }
 
 // TestRandomFlows runs random documents with random results. Each run ends (R6 of the design: after a decision, the run
-// has ended or something is under way), no step begins before what it needs has ended, none begins twice, and if the run
-// fails, all steps that run in any case have begun, and exactly the steps that have or may have taken effect are undone,
-// each after those that needed it.
+// has ended or something is under way), no step begins before what it needs has ended, none begins twice, and if the
+// run fails, all steps that run in any case have begun, and exactly the steps that have or may have taken effect are
+// undone, each after those that needed it.
 func TestRandomFlows(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -112,7 +112,7 @@ func TestRandomFlows(t *testing.T) {
 			t.Fatalf("%v after %v of\n%s", err, got.Steps(), document)
 		}
 		checkOrder(t, p, got, document)
-		checkTurns(t, p, got, document)
+		checkDecisions(t, p, got, document)
 		if open := leftOpen(got); len(open) > 0 {
 			t.Fatalf("%v are open at the ends of their instances in\n%s", open, document)
 		}
@@ -140,12 +140,12 @@ func drawResults(t *rapid.T, results map[string]Result, id string) {
 	}
 }
 
-// checkTurns checks that a state which is kept between the turns answers as one that is made of the whole log does: so
-// does a remote function. Nothing that the log has is asked for again.
-func checkTurns(t *rapid.T, p *Program, o Outcome, document string) {
+// checkDecisions checks that a state which is kept between the decisions answers as one that is made of the whole log
+// does: so does a remote function. Nothing that the log has is asked for again.
+func checkDecisions(t *rapid.T, p *Program, o Outcome, document string) {
 	kept, seen := p.Begin(), 0
 	begun := map[string]bool{}
-	for _, n := range o.turns {
+	for _, n := range o.decisions {
 		if err := kept.Apply(contract.Run{Workflow: "random"}, o.Events[seen:n]); err != nil {
 			t.Fatal(err)
 		}

@@ -173,7 +173,7 @@ func (s *state) applyPlanned(g *group, i int, rest string, e Event) error {
 }
 
 // drivePlan asks the planner until its steps are valid, and then goes on with them.
-func (t *turn) drivePlan(i int) (moved bool) {
+func (t *decision) drivePlan(i int) (moved bool) {
 	g := t.groups[i]
 	if g.plan == nil && g.begun > 0 && g.open == 0 && g.why == nil {
 		plan, faults := t.planned(g, i, g.begun-1)
@@ -200,17 +200,17 @@ func (t *turn) drivePlan(i int) (moved bool) {
 	return t.movePlan(i, nil)
 }
 
-// enterPlan returns the turn of the steps that a planner has returned.
-func (t *turn) enterPlan(i int) *turn {
+// enterPlan returns the decision of the steps that a planner has returned.
+func (t *decision) enterPlan(i int) *decision {
 	g := t.groups[i]
 	if !g.entered {
 		g.plan, g.entered = g.plan.clone(t.state), true
 	}
-	return &turn{state: g.plan, round: t.round}
+	return &decision{state: g.plan, round: t.round}
 }
 
 // movePlan goes on with the steps that a planner has returned.
-func (t *turn) movePlan(i int, stopping *progress) bool {
+func (t *decision) movePlan(i int, stopping *progress) bool {
 	if t.steps[i].status.ended() {
 		return false
 	}
@@ -226,7 +226,7 @@ func (t *turn) movePlan(i int, stopping *progress) bool {
 }
 
 // asPlanned returns the input of a call: that of a planner has what it has returned before, and the faults of that.
-func (t *turn) asPlanned(input json.RawMessage) json.RawMessage {
+func (t *decision) asPlanned(input json.RawMessage) json.RawMessage {
 	if t.up == nil || t.up.groups[t.of].planning == nil || !t.single {
 		return input
 	}

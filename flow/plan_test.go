@@ -118,9 +118,9 @@ func TestPlansReachNobodyElse(t *testing.T) {
 
 func itoa(n int) string { return string(mustJSON(n)) }
 
-// TestLongTurnsGoOn tests turns with more to decide than an answer may have: nothing is under way that would have the run
-// called again, but the wait that asks for it.
-func TestLongTurnsGoOn(t *testing.T) {
+// TestLongDecisionsGoOn tests decisions with more to decide than an answer may have: nothing is under way that would
+// have the run called again, but the wait that asks for it.
+func TestLongDecisionsGoOn(t *testing.T) {
 	t.Parallel()
 	for _, document := range []string{
 		"flow: f\nsteps: {l: {loop: {do: {steps: {a: {set: 1}}}, while: iteration.index < 2000, max: 2000}}}\noutput: 2000\n",
@@ -132,9 +132,9 @@ func TestLongTurnsGoOn(t *testing.T) {
 			t.Fatalf("%s, %+v (%v) after %d events of\n%s", got.Status, got.Error, err, len(got.Events), document)
 		}
 		last := 0
-		for _, n := range got.turns {
+		for _, n := range got.decisions {
 			if n-last > 1100 {
-				t.Errorf("%d events of one turn of\n%s", n-last, document)
+				t.Errorf("%d events of one decision of\n%s", n-last, document)
 			}
 			last = n
 		}

@@ -167,7 +167,7 @@ func (m *mapItems) place(key string) (n int, ok bool) {
 }
 
 // beginMap decides and records the items.
-func (t *turn) beginMap(i int) {
+func (t *decision) beginMap(i int) {
 	s := &t.Program.steps[i]
 	g := t.groups[i]
 	recorded, text, f := t.itemsOf(i)
@@ -178,7 +178,7 @@ func (t *turn) beginMap(i int) {
 	}
 	g.items.set(recorded)
 	if len(recorded.Items) == 0 {
-		return // nothing to record: the map ends in this turn
+		return // nothing to record: the map ends in this decision
 	}
 	text = slices.Concat([]byte(`{"items":`), text)
 	if recorded.Keys != nil {
@@ -188,7 +188,7 @@ func (t *turn) beginMap(i int) {
 }
 
 // itemsOf evaluates the list, of which it returns the text too, and the keys.
-func (t *turn) itemsOf(i int) (recorded recordedItems, text json.RawMessage, f *contract.Failure) {
+func (t *decision) itemsOf(i int) (recorded recordedItems, text json.RawMessage, f *contract.Failure) {
 	m := t.Program.steps[i].action.many
 	if m.list != nil {
 		recorded.Items, text, f = t.listOf(i, m.list)
@@ -202,7 +202,7 @@ func (t *turn) itemsOf(i int) (recorded recordedItems, text json.RawMessage, f *
 }
 
 // listOf evaluates a list of items.
-func (t *turn) listOf(i int, e *expression) (items []json.RawMessage, text json.RawMessage, f *contract.Failure) {
+func (t *decision) listOf(i int, e *expression) (items []json.RawMessage, text json.RawMessage, f *contract.Failure) {
 	text, err := e.json(t.scope(i, placeStep))
 	if err != nil {
 		return nil, nil, failedAs(codeExpression, "map: %v", err)
@@ -219,7 +219,7 @@ func (t *turn) listOf(i int, e *expression) (items []json.RawMessage, text json.
 
 // combine returns all combinations of the values in several lists: objects that have one of each. Those of the last
 // list vary first.
-func (t *turn) combine(i int, axes []axis) (items []json.RawMessage, text json.RawMessage, f *contract.Failure) {
+func (t *decision) combine(i int, axes []axis) (items []json.RawMessage, text json.RawMessage, f *contract.Failure) {
 	items = []json.RawMessage{nil}
 	for _, a := range axes {
 		values, _, f := t.listOf(i, a.list)
@@ -264,7 +264,7 @@ func failedAs(code, format string, args ...any) *contract.Failure {
 var keyPattern = regexp.MustCompile(`^[A-Za-z0-9_.:@+=-]{1,100}$`)
 
 // keysOf evaluates the keys of the items.
-func (t *turn) keysOf(i int, recorded *recordedItems) *contract.Failure {
+func (t *decision) keysOf(i int, recorded *recordedItems) *contract.Failure {
 	m := t.Program.steps[i].action.many
 	t.groups[i].items.list = recorded.Items
 	most := min(100, maxCorrelation-len(t.Program.steps[i].id)-len("[]")-m.longest())
@@ -290,7 +290,7 @@ func (t *turn) keysOf(i int, recorded *recordedItems) *contract.Failure {
 }
 
 // driveMap begins as many items as may be open, and ends the map after the last one.
-func (t *turn) driveMap(i int) (moved bool) {
+func (t *decision) driveMap(i int) (moved bool) {
 	g := t.groups[i]
 	for g.open < g.window && g.begun < len(g.items.list) {
 		if t.isFull() || t.postpones() {
@@ -308,15 +308,16 @@ func (t *turn) driveMap(i int) (moved bool) {
 	return t.completeMap(i) || moved
 }
 
-// postpones reports whether the values of this turn are so large that the next item had better begin in the next turn.
-func (t *turn) postpones() bool {
+// postpones reports whether the values of this decision are so large that the next item had better begin in the next
+// decision.
+func (t *decision) postpones() bool {
 	large := t.made > maxMade/2
 	t.more = t.more || large
 	return large
 }
 
 // completeMap ends a map whose items have ended.
-func (t *turn) completeMap(i int) bool {
+func (t *decision) completeMap(i int) bool {
 	g := t.groups[i]
 	output := orNull(nil)
 	if g.collect {
@@ -334,7 +335,7 @@ func (t *turn) completeMap(i int) bool {
 	}
 	if err := t.spend(len(output)); err != nil {
 		if t.made > 0 {
-			t.more = true // the next turn has space for it
+			t.more = true // the next decision has space for it
 			return false
 		}
 		f := expressionFailed("map", errors.Join(err, errors.New(`or collect: none`)))
@@ -345,11 +346,11 @@ func (t *turn) completeMap(i int) bool {
 	return true
 }
 
-// spend takes some of the bytes that a turn may make, or fails with [errTooMuch].
-func (t *turn) spend(bytes int) error { return t.scope(0, placeStep).spend(bytes) }
+// spend takes some of the bytes that a decision may make, or fails with [errTooMuch].
+func (t *decision) spend(bytes int) error { return t.scope(0, placeStep).spend(bytes) }
 
 // completeStep ends a step with a body with an output.
-func (t *turn) completeStep(i int, output json.RawMessage) {
+func (t *decision) completeStep(i int, output json.RawMessage) {
 	s := &t.Program.steps[i]
 	t.send(recordStep{Type: "recordStep", ID: s.id, Name: s.name, Output: output})
 	t.steps[i] = progress{status: statusCompleted, output: output, seq: t.next()}
@@ -404,7 +405,7 @@ func (g *group) loopValue(n int, between bool) json.RawMessage {
 }
 
 // driveLoop begins the next iteration, or ends the loop.
-func (t *turn) driveLoop(i int) (moved bool) {
+func (t *decision) driveLoop(i int) (moved bool) {
 	g := t.groups[i]
 	for g.open == 0 && !g.pause && g.why == nil && t.steps[i].status == statusOpen && !t.isFull() && !t.postpones() {
 		t.iterate(i)
@@ -414,7 +415,7 @@ func (t *turn) driveLoop(i int) (moved bool) {
 }
 
 // iterate decides what follows an iteration.
-func (t *turn) iterate(i int) {
+func (t *decision) iterate(i int) {
 	g := t.groups[i]
 	begins, err := t.goesOn(i)
 	switch {
@@ -440,7 +441,7 @@ func (t *turn) iterate(i int) {
 }
 
 // goesOn reports whether another iteration follows. After a pause that is decided already.
-func (t *turn) goesOn(i int) (bool, error) {
+func (t *decision) goesOn(i int) (bool, error) {
 	g := t.groups[i]
 	if g.begun > 0 && g.paused == g.begun {
 		return true, nil
@@ -458,7 +459,7 @@ func (t *turn) goesOn(i int) (bool, error) {
 }
 
 // stopWith ends a step with a body because of a failure of its own.
-func (t *turn) stopWith(i int, why progress) {
+func (t *decision) stopWith(i int, why progress) {
 	t.groups[i].why = &why
 	t.stop(i, why)
 }

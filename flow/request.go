@@ -108,7 +108,7 @@ func (r *reader) statuses(o *object, name string) (list []string) {
 }
 
 // request returns the command for a request.
-func (t *turn) request(id string, a *action, where *stepScope) (any, error) {
+func (t *decision) request(id string, a *action, where *stepScope) (any, error) {
 	h := a.http
 	command := httpStep{
 		Type: "runStep", ID: id, Retry: a.retry, Timeout: duration(a.timeout), AttemptTimeout: duration(a.attemptTimeout),
@@ -168,7 +168,7 @@ type emit struct {
 	KeepFor string          `json:"keepFor,omitempty"`
 }
 
-func (t *turn) emit(i int, a *action, data json.RawMessage) {
+func (t *decision) emit(i int, a *action, data json.RawMessage) {
 	if len(data) > contract.MaxSignal {
 		t.record(i, expressionFailed("data", errTooMuchSignal))
 		return
@@ -235,7 +235,7 @@ type respond struct {
 }
 
 // requestOf returns the hook that has received the request that is answered, and the request; empty if there is none.
-func (t *turn) requestOf(a *respondAction) (hook, request string) {
+func (t *decision) requestOf(a *respondAction) (hook, request string) {
 	if a.hook == 0 {
 		if event := t.run.Attributes[trigger.AttributeEvent]; strings.HasPrefix(event, webhook.RequestPrefix) {
 			request = event
@@ -251,7 +251,7 @@ func (t *turn) requestOf(a *respondAction) (hook, request string) {
 	return t.Program.steps[a.hook-1].id, received.Request
 }
 
-func (t *turn) respond(i int, a *action, where *stepScope) {
+func (t *decision) respond(i int, a *action, where *stepScope) {
 	command := respond{Type: "respond", Status: a.respond.status}
 	if command.Hook, command.Request = t.requestOf(a.respond); entities.ValidateID("request", command.Request) != nil {
 		message := "the hook has received no request of a webhook"

@@ -17,8 +17,8 @@ import (
 //	the meaning of documents has a number         replay: TestRecordedRunsAreDecidedAgain
 //	                                              engine: TestUnknownSemanticsAreLeftAlone
 //	when nothing follows, the run has ended, or   TestRandomFlows
-//	the queue knows of something under way;       eventlog: TestNobodyDecidesThatNothingFollows (with the news)
-//	each commit checks that                       engine: TestRefusedAnswerWritesNothingAndIsVisible (of a turn)
+//	the queue knows of something under way;       eventlog: TestNobodyDecidesThatNothingFollows (with the event)
+//	each commit checks that                       engine: TestRefusedAnswerWritesNothingAndIsVisible (of a decision)
 
 // TestDecisionsStand goes on with a log by a program that would have decided otherwise, as one does that evaluates an
 // expression in another way. What the log has counts.

@@ -222,7 +222,7 @@ func (b *binding) replace(e ast.Expr) {
 }
 
 // openHook waits for a signal.
-func (t *turn) openHook(i int, a *action, where *stepScope) {
+func (t *decision) openHook(i int, a *action, where *stepScope) {
 	signal := hookSignal{LookBack: duration(a.lookBack)}
 	var err error
 	if signal.Name, err = a.signal.nameOf(where); err != nil {

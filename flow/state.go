@@ -56,9 +56,9 @@ type history struct {
 	timed bool      // whether the wait that limits the run's time has begun
 	// overdue is the failure of a run whose time is over; nil before.
 	overdue *progress
-	// turns counts the turns that were too long, and news is what the last events were about.
-	turns int
-	news  news
+	// continuations counts the decisions that were too long, and touched is what the last events were about.
+	continuations int
+	touched       touched
 }
 
 // state is what the log of a run says, by the steps of its program, or of an instance of a body.
@@ -288,22 +288,22 @@ func orNull(text json.RawMessage) json.RawMessage {
 
 // stepScope has the values that the expressions of a step can read.
 type stepScope struct {
-	*turn
+	*decision
 
 	step  int
 	place place
 }
 
-func (t *turn) scope(i int, where place) *stepScope { return &stepScope{t, i, where} }
+func (t *decision) scope(i int, where place) *stepScope { return &stepScope{t, i, where} }
 
 // now is the time of the newest event that the decision has seen.
 func (s *stepScope) now() time.Time { return s.at }
 
-// maxMade limits the bytes of the values that a turn makes: inputs, outputs and texts.
+// maxMade limits the bytes of the values that a decision makes: inputs, outputs and texts.
 const maxMade = 16 << 20
 
 var errTooMuch = errors.New(
-	"the values of this turn are larger than " + fmt.Sprint(maxMade>>20) + " MiB together: hand on references instead")
+	"the values of this decision are larger than " + fmt.Sprint(maxMade>>20) + " MiB together: hand on references instead")
 
 // decode returns a variable for CEL, or the error of a context that has ended.
 func (s *stepScope) decode(name string, steps []string) (any, error) {
@@ -360,7 +360,7 @@ type stepKey struct {
 	i  int
 }
 
-// decodeSteps returns the steps that are named for CEL. Those that have ended are decoded once in a turn.
+// decodeSteps returns the steps that are named for CEL. Those that have ended are decoded once in a decision.
 func (s *stepScope) decodeSteps(ids []string) (any, error) {
 	steps := make(map[string]any, len(ids))
 	for _, id := range ids {

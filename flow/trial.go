@@ -46,7 +46,7 @@ type Outcome struct {
 	// Events is the log without the attempts of steps.
 	Events []Event
 
-	turns []int // how many events there were at each turn
+	decisions []int // how many events there were at each decision
 }
 
 // trialStart is when each trial begins.
@@ -69,7 +69,7 @@ func (t Trial) Run(p *Program) (Outcome, error) {
 			return r.outcome, err
 		}
 		seen = len(r.events)
-		r.outcome.turns = append(r.outcome.turns, seen)
+		r.outcome.decisions = append(r.outcome.decisions, seen)
 		commands, err := state.Next(context.Background())
 		if err != nil {
 			return r.outcome, err

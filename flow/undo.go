@@ -14,7 +14,7 @@ import (
 
 // fail does what is left of a run that fails, or is asked to cancel: it wraps up, undoes, and ends the run. It reports
 // whether it has decided anything that may lead to more.
-func (t *turn) fail(why progress) (moved bool) {
+func (t *decision) fail(why progress) (moved bool) {
 	done, moved := t.wrapUp()
 	if !done {
 		return moved
@@ -28,7 +28,7 @@ func (t *turn) fail(why progress) (moved bool) {
 
 // wrapUp runs the steps that must run in any case, and ends those that are open. It reports whether nothing is under
 // way any more, and otherwise whether it has decided anything that may lead to more.
-func (t *turn) wrapUp() (done, moved bool) {
+func (t *decision) wrapUp() (done, moved bool) {
 	open := false
 	for i := range t.Program.steps {
 		if t.isFull() {
@@ -50,7 +50,7 @@ func (t *turn) wrapUp() (done, moved bool) {
 
 // runsAnyway reports whether a step that has not begun runs although the run is about to end: all that it needs has
 // ended, or will not begin any more.
-func (t *turn) runsAnyway(i int) bool {
+func (t *decision) runsAnyway(i int) bool {
 	s := &t.Program.steps[i]
 	if !s.isLast() {
 		return false
@@ -70,13 +70,13 @@ func (t *turn) runsAnyway(i int) bool {
 func (s *step) isLast() bool { return s.join == joinAlways && s.target == 0 }
 
 // isAwaited reports whether a step of a run that is about to end is under way, or still begins.
-func (t *turn) isAwaited(i int) bool {
+func (t *decision) isAwaited(i int) bool {
 	return t.steps[i].status == statusOpen || t.steps[i].status == statusNone && t.Program.steps[i].isLast()
 }
 
 // isCancelled reports whether a step that is open ends when the run is about to end. One that can be undone does so
 // only between two attempts: while one is under way, nobody knows whether it is carried out.
-func (t *turn) isCancelled(i int) bool {
+func (t *decision) isCancelled(i int) bool {
 	s := &t.Program.steps[i]
 	return !t.drain && !s.isLast() && (s.undo == nil || t.steps[i].pausing)
 }
@@ -89,7 +89,7 @@ const DefaultGrace = time.Hour
 const codeUndo = "flow.undo"
 
 // cancel ends a step that is open, or asks the child to end. It reports whether it has decided anything.
-func (t *turn) cancel(i int) bool {
+func (t *decision) cancel(i int) bool {
 	s := &t.Program.steps[i]
 	switch s.action.kind {
 	case kindFlow: // its step ends with it, after it has undone what it did
@@ -107,7 +107,7 @@ func (t *turn) cancel(i int) bool {
 }
 
 // cancelChild asks a child to cancel, once: the log notes it, since it has no event for such a request.
-func (t *turn) cancelChild(i int) bool {
+func (t *decision) cancelChild(i int) bool {
 	if t.steps[i].told {
 		return false
 	}
@@ -139,7 +139,7 @@ var unknownOutcome = map[string]bool{
 
 // undo undoes what has to be undone: a step after all that came after it, and what is independent at once. It reports
 // whether all is done, and otherwise whether it has begun anything: that may have failed here, and so let more begin.
-func (t *turn) undo() (done, moved bool) {
+func (t *decision) undo() (done, moved bool) {
 	done = true
 	for i := range t.Program.steps {
 		if !t.needsUndo(i) || t.undos[i].status.ended() {
@@ -160,15 +160,15 @@ func (t *turn) undo() (done, moved bool) {
 }
 
 // isAwaitedByUndo reports whether a step that came after this one has to be undone first.
-func (t *turn) isAwaitedByUndo(i int) bool {
+func (t *decision) isAwaitedByUndo(i int) bool {
 	return slices.ContainsFunc(t.undoneBefore[i], func(later int) bool {
 		return t.needsUndo(later) && !t.undos[later].status.ended()
 	})
 }
 
-// beginUndo begins to undo a step, unless the values of this turn are too large already and something else is being
-// undone: then a later turn begins it.
-func (t *turn) beginUndo(i int) bool {
+// beginUndo begins to undo a step, unless the values of this decision are too large already and something else is being
+// undone: then a later decision begins it.
+func (t *decision) beginUndo(i int) bool {
 	s := &t.Program.steps[i]
 	command, err := t.commandOf(s.id+undoSuffix, s.undo, t.scope(i, placeUndo))
 	isOpen := func(p progress) bool { return p.status == statusOpen }
@@ -187,7 +187,7 @@ func (t *turn) beginUndo(i int) bool {
 }
 
 // end ends the run after everything that had to be undone.
-func (t *turn) end(why progress) {
+func (t *decision) end(why progress) {
 	if t.up != nil {
 		t.finish(why)
 		return
@@ -238,7 +238,7 @@ type undoReport struct {
 }
 
 // stop ends a step with a body: its open instances, then what has to be undone of the others, and then the step.
-func (t *turn) stop(i int, why progress) (moved bool) {
+func (t *decision) stop(i int, why progress) (moved bool) {
 	g := t.groups[i]
 	id := t.Program.steps[i].id
 	if g.pause {
@@ -266,7 +266,7 @@ func (t *turn) stop(i int, why progress) (moved bool) {
 }
 
 // undoStep undoes a step with a body.
-func (t *turn) undoStep(i int) (moved bool) {
+func (t *decision) undoStep(i int) (moved bool) {
 	done, moved := t.undoGroup(i)
 	if done {
 		t.undos[i].status = statusCompleted // unless it is faulty: see undoOf
@@ -275,7 +275,7 @@ func (t *turn) undoStep(i int) (moved bool) {
 }
 
 // undoGroup undoes the instances of a body, as many at once as may be open.
-func (t *turn) undoGroup(i int) (done, moved bool) {
+func (t *decision) undoGroup(i int) (done, moved bool) {
 	g := t.groups[i]
 	if g.plan != nil && !g.plan.isUnneeded() {
 		sub := t.enterPlan(i)

@@ -97,13 +97,13 @@ const (
 )
 
 const (
-	// turnsPerProcessor is how many requests of all projects begin at once. Goroutines have no priorities, so whatever
+	// enteringPerProcessor is how many requests of all projects begin at once. Goroutines have no priorities, so whatever
 	// gets ready for another project waits behind all of them each time: while others are active, a project begins one
 	// of eight.
-	turnsPerProcessor = 64
-	contendedTurns    = 8
-	// longestTurn is when a request that goes on lets the next one of its project begin: it waits for the database.
-	longestTurn = 20 * time.Millisecond
+	enteringPerProcessor = 64
+	contendedEntering    = 8
+	// longestEntering is when a request that goes on lets the next one of its project begin: it waits for the database.
+	longestEntering = 20 * time.Millisecond
 )
 
 // admission limits the number of concurrent requests and the memory of their bodies, and divides both between projects.
@@ -112,8 +112,8 @@ const (
 // and memory for the bytes that have arrived, but no slot among those that run.
 type admission struct {
 	arriving, running *share.Pool
-	turns             *share.Pool
-	longestTurn       time.Duration
+	entering          *share.Pool
+	longestEntering   time.Duration
 	memory            *share.Pool
 	limit             int64 // of the memory
 	// growing has one unit for each project: the right to go on growing.
@@ -130,10 +130,11 @@ func newAdmission(
 	requests, memory int64, now func() time.Time, project func(echo.Context) string,
 ) *admission {
 	requests, memory = cmp.Or(requests, defaultRequests), cmp.Or(memory, defaultRequestMemory)
-	turns := share.NewPool(turnsPerProcessor * int64(runtime.GOMAXPROCS(0)))
-	turns.Contended = turnsPerProcessor / contendedTurns * int64(runtime.GOMAXPROCS(0))
+	entering := share.NewPool(enteringPerProcessor * int64(runtime.GOMAXPROCS(0)))
+	entering.Contended = enteringPerProcessor / contendedEntering * int64(runtime.GOMAXPROCS(0))
 	return &admission{
-		arriving: share.NewPool(requests), running: share.NewPool(requests), turns: turns, longestTurn: longestTurn,
+		arriving: share.NewPool(requests), running: share.NewPool(requests),
+		entering: entering, longestEntering: longestEntering,
 		memory: share.NewPool(memory), limit: memory,
 		growing: share.NewPool(math.MaxInt64), pace: bodyPace, now: now, project: project,
 	}
@@ -158,11 +159,11 @@ func (a *admission) middleware(next echo.HandlerFunc) echo.HandlerFunc {
 		done := sync.OnceFunc(func() { a.running.Release(v.project, 1) })
 		defer done()
 		incoming.OnWait(c, done)
-		endTurn, err := v.turn(c.Request().Context())
+		entered, err := v.enter(c.Request().Context())
 		if err != nil {
 			return err
 		}
-		defer endTurn()
+		defer entered()
 		return next(c)
 	}
 }
@@ -242,13 +243,13 @@ func (v *visit) take(ctx context.Context, p *share.Pool, units, factor int64) er
 	return err
 }
 
-// turn waits until the project may begin another request. The turn ends with the request, or when that takes long.
-func (v *visit) turn(ctx context.Context) (end func(), err error) {
-	if err := v.take(ctx, v.turns, 1, requestFactor); err != nil {
+// enter waits until the project may begin another request. It has begun when it ends, or takes long.
+func (v *visit) enter(ctx context.Context) (end func(), err error) {
+	if err := v.take(ctx, v.entering, 1, requestFactor); err != nil {
 		return nil, err
 	}
-	once := sync.OnceFunc(func() { v.turns.Release(v.project, 1) })
-	longest := time.AfterFunc(v.longestTurn, once)
+	once := sync.OnceFunc(func() { v.entering.Release(v.project, 1) })
+	longest := time.AfterFunc(v.longestEntering, once)
 	return func() {
 		longest.Stop()
 		once()

@@ -143,8 +143,8 @@ func (s *limitedServer) wantAllFree(t *testing.T, requests, memory int64) {
 	if a.arriving.Free() != requests || a.running.Free() != requests {
 		t.Error("a slot was not released")
 	}
-	if a.memory.Free() != memory || a.growing.Free() != math.MaxInt64 || a.turns.Held() != 0 {
-		t.Error("memory or a turn was not released")
+	if a.memory.Free() != memory || a.growing.Free() != math.MaxInt64 || a.entering.Held() != 0 {
+		t.Error("memory or a beginning request was not released")
 	}
 }
 
@@ -353,15 +353,15 @@ func TestOverloadPolicyOfEveryRoute(t *testing.T) {
 	}
 }
 
-// TestRequestsOfOneProjectLeaveTurnsToOthers: while another project is active, a project begins few requests at once,
+// TestRequestsOfOneProjectLetOthersBegin: while another project is active, a project begins few requests at once,
 // and the next one when one of them has ended, or takes long.
-func TestRequestsOfOneProjectLeaveTurnsToOthers(t *testing.T) {
+func TestRequestsOfOneProjectLetOthersBegin(t *testing.T) {
 	t.Parallel()
 	a := newAdmission(0, 0, time.Now, projectOf)
-	a.longestTurn = time.Hour
+	a.longestEntering = time.Hour
 	begin := func(project string, deadline time.Duration) (end func(), err error) {
 		v := &visit{admission: a, project: project, overloadPolicy: overloadPolicy{deadline, http.StatusServiceUnavailable}}
-		return v.turn(t.Context())
+		return v.enter(t.Context())
 	}
 	must := func(project string, deadline time.Duration) (end func()) {
 		t.Helper()
@@ -372,7 +372,7 @@ func TestRequestsOfOneProjectLeaveTurnsToOthers(t *testing.T) {
 		return end
 	}
 	var ends []func()
-	for range turnsPerProcessor / contendedTurns * runtime.GOMAXPROCS(0) {
+	for range enteringPerProcessor / contendedEntering * runtime.GOMAXPROCS(0) {
 		ends = append(ends, must("busy", time.Minute))
 	}
 	refused := false
@@ -389,7 +389,7 @@ func TestRequestsOfOneProjectLeaveTurnsToOthers(t *testing.T) {
 	}
 	ends[0]()
 	must("busy", time.Minute)
-	a.longestTurn = 0
+	a.longestEntering = 0
 	ends[1]()
 	for range 100 { // none of these ends
 		must("busy", time.Minute)
@@ -399,13 +399,13 @@ func TestRequestsOfOneProjectLeaveTurnsToOthers(t *testing.T) {
 	}
 }
 
-// TestRequestsWaitForATurn: a request reaches its handler only when its project has a turn.
-func TestRequestsWaitForATurn(t *testing.T) {
+// TestRequestsWaitToBegin: a request reaches its handler only when its project may begin another one.
+func TestRequestsWaitToBegin(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := newAdmission(0, 0, time.Now, projectOf)
-		all := turnsPerProcessor * int64(runtime.GOMAXPROCS(0))
-		a.turns.Owe("busy", all, requestFactor)
+		all := enteringPerProcessor * int64(runtime.GOMAXPROCS(0))
+		a.entering.Owe("busy", all, requestFactor)
 		var handled atomic.Bool
 		handle := a.middleware(func(echo.Context) error {
 			handled.Store(true)
@@ -415,12 +415,12 @@ func TestRequestsWaitForATurn(t *testing.T) {
 		go func() { _ = handle(c) }()
 		synctest.Wait()
 		if handled.Load() {
-			t.Error("it is handled while all turns are taken")
+			t.Error("it is handled while as many begin as may")
 		}
-		a.turns.Release("busy", all)
+		a.entering.Release("busy", all)
 		synctest.Wait()
 		if !handled.Load() {
-			t.Error("it is not handled although there are turns")
+			t.Error("it is not handled although it may begin")
 		}
 	})
 }

@@ -70,9 +70,9 @@ type starts struct {
 	telemetry *telemetry.Telemetry
 
 	mu sync.Mutex
-	// line has the starts that wait, by project, and turns the projects that have some, the next one first.
+	// line has the starts that wait, by project, and order the projects that have some, the next one first.
 	line    map[string][]*start
-	turns   []string
+	order   []string
 	waiting int
 	// serving is how many requests of starts have been admitted and not answered, and servingOf the same by project.
 	serving   int
@@ -163,7 +163,7 @@ func (s *starts) serves(project string, n int) {
 
 // roomFor returns how many starts of the project fit.
 func (s *starts) roomFor(project string) int {
-	return s.room(project, s.servingOf[project], s.serving, 1+max(len(s.turns), len(s.servingOf)))
+	return s.room(project, s.servingOf[project], s.serving, 1+max(len(s.order), len(s.servingOf)))
 }
 
 // enter returns the start of a run: a new one, or that of an earlier request.
@@ -224,7 +224,7 @@ func (s *starts) wait(st *start) {
 		time.AfterFunc(startTick, s.tick)
 	}
 	if len(s.line[st.project]) == 0 {
-		s.turns = append(s.turns, st.project)
+		s.order = append(s.order, st.project)
 	}
 	s.line[st.project] = append(s.line[st.project], st)
 	s.waiting++
@@ -264,7 +264,7 @@ func (s *starts) remove(st *start) {
 	i := slices.Index(s.line[st.project], st)
 	if s.line[st.project] = slices.Delete(s.line[st.project], i, i+1); len(s.line[st.project]) == 0 {
 		delete(s.line, st.project)
-		s.turns = slices.DeleteFunc(s.turns, func(p string) bool { return p == st.project })
+		s.order = slices.DeleteFunc(s.order, func(p string) bool { return p == st.project })
 	}
 }
 
@@ -274,15 +274,15 @@ func (s *starts) tick() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	for full := 0; full < len(s.turns); { // projects in a row without room
-		project := s.turns[0]
-		s.turns = append(s.turns[1:], project)
+	for full := 0; full < len(s.order); { // projects in a row without room
+		project := s.order[0]
+		s.order = append(s.order[1:], project)
 		if full++; s.roomFor(project) > 0 {
 			full = 0
 			s.admitFirst(project, now)
 		}
 	}
-	for _, project := range slices.Clone(s.turns) {
+	for _, project := range slices.Clone(s.order) {
 		for len(s.line[project]) > 0 && now.Sub(s.line[project][0].came) >= longestStart {
 			s.endWait(s.line[project][0], now)
 		}
@@ -344,7 +344,7 @@ func (s *starts) perSecond(now time.Time) float64 {
 // shareOf returns how many starts of a project may wait when no more may wait in all, so that no project keeps the
 // others from the line.
 func (s *starts) shareOf(project string, now time.Time) int {
-	projects := len(s.turns)
+	projects := len(s.order)
 	if len(s.line[project]) == 0 {
 		projects++
 	}

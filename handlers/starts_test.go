@@ -115,8 +115,8 @@ func TestStartsWaitInOrderAndProjectsInTurns(t *testing.T) {
 		l.makeRoom(100)
 		l.want(t, "room for all", "a0", "a1", "a2", "a3", "a4", "b1", "b2")
 		l.look(func() {
-			if l.waiting != 0 || len(l.line) != 0 || len(l.turns) != 0 {
-				t.Errorf("%d wait, in %v with turns %v; want none", l.waiting, l.line, l.turns)
+			if l.waiting != 0 || len(l.line) != 0 || len(l.order) != 0 {
+				t.Errorf("%d wait, in %v with order %v; want none", l.waiting, l.line, l.order)
 			}
 		})
 	})
@@ -219,8 +219,8 @@ func TestLongestWait(t *testing.T) {
 	}
 }
 
-// TestBothRequestsOfARunAreDecidedAlike: a client of the Workflow SDK takes the run for failed if its message is refused,
-// so its event must not create it.
+// TestBothRequestsOfARunAreDecidedAlike: a client of the Workflow SDK takes the run for failed if its message is
+// refused, so its event must not create it.
 func TestBothRequestsOfARunAreDecidedAlike(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -276,8 +276,8 @@ func TestClientsThatGoLeaveTheLine(t *testing.T) {
 		leave()
 		synctest.Wait()
 		l.look(func() {
-			if l.waiting != 1 || len(l.turns) != 1 {
-				t.Errorf("%d wait, with turns %v; want the run", l.waiting, l.turns)
+			if l.waiting != 1 || len(l.order) != 1 {
+				t.Errorf("%d wait, with order %v; want the run", l.waiting, l.order)
 			}
 		})
 		l.makeRoom(1)

@@ -31,5 +31,5 @@
 //
 // # Notifications
 //
-// [Hub] tells other processes that there is news. Hints may be lost: they only make polling faster.
+// [Hub] tells other processes that there is something new. Hints may be lost: they only make polling faster.
 package pg

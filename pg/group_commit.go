@@ -56,8 +56,8 @@ type GroupCommit struct {
 	underWay int // statements that are executed or wait
 	waiting  int // statements
 	lines    map[string]*line
-	// turns has the lines with statements that wait, in the order in which they get their turns.
-	turns []*line
+	// order has the lines with statements that wait, the next one first.
+	order []*line
 }
 
 // line is what a project has under way.
@@ -247,7 +247,7 @@ func (g *GroupCommit) startOrWait(key string, w *waiter) bool {
 		return true
 	}
 	if l.waiting = append(l.waiting, w); len(l.waiting) == 1 {
-		g.turns = append(g.turns, l)
+		g.order = append(g.order, l)
 	}
 	g.waiting++
 	return false
@@ -275,7 +275,7 @@ func (g *GroupCommit) abandon(key string, w *waiter) bool {
 	}
 	g.waiting--
 	if l.waiting = slices.Delete(l.waiting, i, i+1); len(l.waiting) == 0 {
-		g.turns = slices.DeleteFunc(g.turns, func(other *line) bool { return other == l })
+		g.order = slices.DeleteFunc(g.order, func(other *line) bool { return other == l })
 	}
 	return true
 }
@@ -297,12 +297,12 @@ func (g *GroupCommit) next() {
 
 // take takes the statements of the next transaction: one of each project in turn, until it is full.
 func (g *GroupCommit) take() (group []*waiter) {
-	for size := 0; len(g.turns) > 0 && len(group) < groupSize && size < groupBytes; {
-		l := g.turns[0]
+	for size := 0; len(g.order) > 0 && len(group) < groupSize && size < groupBytes; {
+		l := g.order[0]
 		w := l.waiting[0]
-		g.turns = g.turns[1:]
+		g.order = g.order[1:]
 		if l.waiting = l.waiting[1:]; len(l.waiting) > 0 {
-			g.turns = append(g.turns, l)
+			g.order = append(g.order, l)
 		}
 		g.waiting--
 		group = append(group, w)

@@ -296,8 +296,8 @@ func TestProjectsTakeTurnsInTransactions(t *testing.T) {
 	if diff := cmp.Diff(map[string]int{"a": groupSize - 3, "b": 1, "c": 2}, of); diff != "" {
 		t.Errorf("the first transaction has other statements (-want +got):\n%s", diff)
 	}
-	if g.UnderWay() != 0 || len(g.lines) != 0 || len(g.turns) != 0 {
-		t.Errorf("%d are under way, in %d lines with %d turns; want none", g.UnderWay(), len(g.lines), len(g.turns))
+	if g.UnderWay() != 0 || len(g.lines) != 0 || len(g.order) != 0 {
+		t.Errorf("%d are under way, in %d lines with %d in the order; want none", g.UnderWay(), len(g.lines), len(g.order))
 	}
 }
 
@@ -309,7 +309,7 @@ func TestTransactionsAreBounded(t *testing.T) {
 	for range groupSize {
 		g.startOrWait("a", &waiter{size: groupBytes / 8})
 	}
-	for len(g.turns) > 0 {
+	for len(g.order) > 0 {
 		if n := len(g.take()); n != 8 {
 			t.Errorf("%d statements of an eighth of the limit share a transaction, want 8", n)
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/rescue"
 )
 
-// Hint tells the processes that listen on a channel that there is news about a topic. It carries no news itself: its
-// receivers read the database. A hint is sent after the commit that it is about and may be lost, so receivers also
+// Hint tells the processes that listen on a channel that there is something new about a topic. It does not carry it:
+// its receivers read the database. A hint is sent after the commit that it is about and may be lost, so receivers also
 // poll, only less often.
 type Hint struct {
 	// Channel is a Postgres notification channel.
@@ -86,10 +86,10 @@ func (h *Hub) Send(hint Hint) {
 	poke(h.pending)
 }
 
-// Subscribe returns a channel that receives an item when there may be news about the topic, and a function that ends
-// the subscription. Hints that arrive while an item is in the channel are merged into it. All subscribers get an item
-// whenever the hub begins to listen, also after it has lost its connection.
-func (h *Hub) Subscribe(topic string) (news <-chan struct{}, cancel func()) {
+// Subscribe returns a channel that receives an item when there may be something new about the topic, and a function
+// that ends the subscription. Hints that arrive while an item is in the channel are merged into it. All subscribers get
+// an item whenever the hub begins to listen, also after it has lost its connection.
+func (h *Hub) Subscribe(topic string) (hints <-chan struct{}, cancel func()) {
 	c := make(chan struct{}, 1)
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -15,11 +15,11 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// wantNews fails the test unless an item arrives.
-func wantNews(t *testing.T, news <-chan struct{}) {
+// wantHint fails the test unless an item arrives.
+func wantHint(t *testing.T, hints <-chan struct{}) {
 	t.Helper()
 	select {
-	case <-news:
+	case <-hints:
 	case <-time.After(deadline):
 		t.Fatal("no item arrived")
 	}
@@ -29,11 +29,11 @@ func TestHintsReachOtherProcesses(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	here, there := runHub(t, openPool(t, dsn)), runHub(t, openPool(t, dsn))
-	news, cancel := there.Subscribe("topic")
+	hints, cancel := there.Subscribe("topic")
 	defer cancel()
-	wantNews(t, news) // the hub listens from now on
+	wantHint(t, hints) // the hub listens from now on
 	here.Publish("topic")
-	wantNews(t, news)
+	wantHint(t, hints)
 }
 
 // TestOverlongTopicDoesNotFailOtherHints: Postgres would refuse the whole batch. The topic still reaches its own
@@ -43,40 +43,40 @@ func TestOverlongTopicDoesNotFailOtherHints(t *testing.T) {
 	dsn := testdb.New(t)
 	here, there := runHub(t, openPool(t, dsn)), runHub(t, openPool(t, dsn))
 	longest := strings.Repeat("x", maxTopic)
-	news, cancel := there.Subscribe("topic")
+	hints, cancel := there.Subscribe("topic")
 	defer cancel()
-	longNews, cancelLong := there.Subscribe(longest)
+	longTopic, cancelLong := there.Subscribe(longest)
 	defer cancelLong()
-	wantNews(t, news)
-	wantNews(t, longNews)
+	wantHint(t, hints)
+	wantHint(t, longTopic)
 	overlong, cancelOverlong := here.Subscribe(longest + "x")
 	defer cancelOverlong()
 	here.Publish(longest + "x")
 	here.Publish(longest)
 	here.Publish("topic")
-	wantNews(t, news)
-	wantNews(t, longNews)
-	wantNews(t, overlong) // in its own process
+	wantHint(t, hints)
+	wantHint(t, longTopic)
+	wantHint(t, overlong) // in its own process
 }
 
 func TestHintsWithinAProcessNeedNoDatabase(t *testing.T) {
 	t.Parallel()
 	hub := NewHub(nil, "stepwell_test", nil)
-	news, cancel := hub.Subscribe("topic")
+	hints, cancel := hub.Subscribe("topic")
 	hub.Publish("other")
-	if len(news) != 0 {
+	if len(hints) != 0 {
 		t.Error("got an item for another topic")
 	}
 	hub.Publish("topic")
 	hub.Publish("topic")
-	if len(news) != 1 {
-		t.Errorf("got %d items, want two hints merged into one", len(news))
+	if len(hints) != 1 {
+		t.Errorf("got %d items, want two hints merged into one", len(hints))
 	}
-	<-news
+	<-hints
 	cancel()
 	cancel() // a second call does nothing
 	hub.Publish("topic")
-	if len(news) != 0 {
+	if len(hints) != 0 {
 		t.Error("got an item after the end of the subscription")
 	}
 }
@@ -161,9 +161,9 @@ func TestReconnectedHubWakesAllSubscribers(t *testing.T) {
 	dsn := testdb.New(t)
 	pool := openPool(t, dsn)
 	hub := runHub(t, pool)
-	news, cancel := hub.Subscribe("topic")
+	hints, cancel := hub.Subscribe("topic")
 	defer cancel()
-	wantNews(t, news) // the hub listens
+	wantHint(t, hints) // the hub listens
 	var killed int
 	err := pool.QueryRow(t.Context(), `
 		SELECT count(*) FROM (
@@ -173,10 +173,10 @@ func TestReconnectedHubWakesAllSubscribers(t *testing.T) {
 	if err != nil || killed != 1 {
 		t.Fatalf("ended %d listeners, error %v; want 1", killed, err)
 	}
-	wantNews(t, news) // because the hub listens again
+	wantHint(t, hints) // because the hub listens again
 	other := runHub(t, pool)
 	other.Publish("topic")
-	wantNews(t, news)
+	wantHint(t, hints)
 }
 
 func TestFailedFlushReturnsAnErrorAndTheNextOneSucceeds(t *testing.T) {
@@ -202,14 +202,14 @@ func TestRunReturnsWhenItsContextEnds(t *testing.T) {
 	pool := openPool(t, testdb.New(t))
 	hub := NewHub(pool, "stepwell_test", slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(t.Context())
-	news, unsubscribe := hub.Subscribe("topic")
+	hints, unsubscribe := hub.Subscribe("topic")
 	defer unsubscribe()
 	done := make(chan struct{})
 	go func() {
 		hub.Run(ctx)
 		close(done)
 	}()
-	wantNews(t, news)
+	wantHint(t, hints)
 	cancel()
 	select {
 	case <-done:
@@ -225,7 +225,7 @@ func TestRunReturnsWhenItsContextEnds(t *testing.T) {
 func TestLocalHubReachesOnlyItsOwnProcess(t *testing.T) {
 	t.Parallel()
 	hub := NewLocalHub()
-	news, cancel := hub.Subscribe("topic")
+	hints, cancel := hub.Subscribe("topic")
 	defer cancel()
 	for _, send := range []func(){
 		func() { hub.Publish("topic") },
@@ -233,7 +233,7 @@ func TestLocalHubReachesOnlyItsOwnProcess(t *testing.T) {
 	} {
 		send()
 		select {
-		case <-news:
+		case <-hints:
 		default:
 			t.Error("got no hint")
 		}

@@ -213,8 +213,8 @@ func TestGivenBackMessageIsDeliveredAgain(t *testing.T) {
 	}
 }
 
-// TestURLComesBeforePolls: an app that is registered at a URL gets its deliveries there. Moving it there or to its polls
-// moves what waits.
+// TestURLComesBeforePolls: an app that is registered at a URL gets its deliveries there. Moving it there or to its
+// polls moves what waits.
 func TestURLComesBeforePolls(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))

@@ -34,9 +34,9 @@ func (q *Queue) PutDeployment(
 
 // Register registers a deployment, or changes it: what d does not have stays as it is. Workflows and Schemas are one
 // thing in this: who gives one of them replaces both, and ends StepsOnly, which in turn removes both. It then makes
-// messages due now that could not be delivered to it: those that did not reach it, invocations of runs that are blocked,
-// and, if it has moved, all that failed. What its probes have found out is forgotten if the URL, the build or the
-// probes are others than before. It fails with [entities.ErrInvalid] when a field is invalid, such as a URL that is
+// messages due now that could not be delivered to it: those that did not reach it, invocations of runs that are
+// blocked, and, if it has moved, all that failed. What its probes have found out is forgotten if the URL, the build or
+// the probes are others than before. It fails with [entities.ErrInvalid] when a field is invalid, such as a URL that is
 // not an absolute http or https URL, and with [ErrNotRescheduled] when only the registration succeeded.
 func (q *Queue) Register(ctx context.Context, project entities.Project, d Deployment) (Deployment, error) {
 	if err := d.normalize(); err != nil {

@@ -334,7 +334,7 @@ func TestStepInsideAStepIsRefused(t *testing.T) {
 	}
 }
 
-func TestInterceptorsAreAroundStepsAndTurns(t *testing.T) {
+func TestInterceptorsAreAroundStepsAndCalls(t *testing.T) {
 	t.Parallel()
 	type added struct{}
 	var trace []string

@@ -284,8 +284,8 @@ func TestEndedRunsHaveNoReasons(t *testing.T) {
 	}
 }
 
-// TestEveryOpenRunHasAReason explains random facts. Each run has a reason of a known kind, in their order, and is called
-// stranded if and only if the sweeper would find it.
+// TestEveryOpenRunHasAReason explains random facts. Each run has a reason of a known kind, in their order, and is
+// called stranded if and only if the sweeper would find it.
 func TestEveryOpenRunHasAReason(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {

@@ -10,8 +10,8 @@ import (
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
-// TestCursorIsBeforeWhatIsUnsent: a viewer that has not taken its update, because its deadline ended first, takes it then, and
-// never a cursor behind it.
+// TestCursorIsBeforeWhatIsUnsent: a viewer that has not taken its update, because its deadline ended first, takes it
+// then, and never a cursor behind it.
 func TestCursorIsBeforeWhatIsUnsent(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, time.Hour)
@@ -36,8 +36,8 @@ func TestCursorIsBeforeWhatIsUnsent(t *testing.T) {
 	}
 }
 
-// TestBlockedViewersReadAnew: while an open transaction of anybody in the cluster holds up more than one read returns, viewers
-// are sent a reset.
+// TestBlockedViewersReadAnew: while an open transaction of anybody in the cluster holds up more than one read returns,
+// viewers are sent a reset.
 func TestBlockedViewersReadAnew(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, time.Hour)

@@ -235,7 +235,8 @@ func TestIdleViewersCostLittle(t *testing.T) {
 	}
 }
 
-// TestSlowViewerLosesNoLastState: what a viewer does not take is replaced by newer states, and by a reset if it is much.
+// TestSlowViewerLosesNoLastState: what a viewer does not take is replaced by newer states, and by a reset if it is
+// much.
 func TestSlowViewerLosesNoLastState(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, time.Hour)

@@ -110,8 +110,8 @@ func (v *Viewer[R]) Resumed() bool { return v.resumed }
 func (v *Viewer[R]) Close() { v.leave() }
 
 // Next waits until there is something to send, and returns it. If the deadline ends first, ok is false and the update
-// has only the cursor, before which everything has been sent. It fails with the error of ctx, and if the database cannot
-// be read.
+// has only the cursor, before which everything has been sent. It fails with the error of ctx, and if the database
+// cannot be read.
 func (v *Viewer[R]) Next(ctx, deadline context.Context) (n Update[R], ok bool, err error) {
 	select {
 	case <-ctx.Done():

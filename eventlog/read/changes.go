@@ -123,6 +123,6 @@ var changesSQL = func() string {
 }()
 
 // SubscribeProject is [pg.Hub.Subscribe] to the events of a project.
-func (l *Log) SubscribeProject(project entities.Project) (news <-chan struct{}, cancel func()) {
+func (l *Log) SubscribeProject(project entities.Project) (hints <-chan struct{}, cancel func()) {
 	return l.hub.Subscribe(projectTopic(project))
 }

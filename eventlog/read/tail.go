@@ -19,7 +19,7 @@ const (
 	// Each of n readers of different lists polls at most every n times as long.
 	pollSpacing = 10 * time.Millisecond
 	// perReader is how much longer each reader makes the pause between two reads of its list, so that the more readers
-	// there are to tell, the more news they are told at once.
+	// there are to send to, the more items they are sent at once.
 	perReader = 300 * time.Microsecond
 	// leastPause is the shortest pause; shorter ones are left out.
 	leastPause = 5 * time.Millisecond
@@ -28,7 +28,7 @@ const (
 	keptBytes = 128 << 10
 )
 
-// live is what all readers share that wait for news in one process. The readers of logs have one, those of streams
+// live is what all readers share that wait for new items in one process. The readers of logs have one, those of streams
 // another.
 type live struct {
 	// connections is how many of the database's connections they may use together, a quarter, so that they never keep an
@@ -122,7 +122,7 @@ type tail[P, T any] struct {
 	// lead holds an item while a reader has the lead: it waits for notifications and reads. The fields below belong to
 	// the leader.
 	lead    chan struct{}
-	due     bool             // there may be news that no notification will tell
+	due     bool             // there may be items that no notification announces
 	blocked time.Duration    // how long to wait for blocked items; 0 if there are none
 	paused  <-chan time.Time // receives an item when the next read is allowed; nil if it is
 	// nextPoll receives an item when it is time to read the list without a notification. It outlives a change of leader.
@@ -337,8 +337,8 @@ func (t *tail[P, T]) setBlocked(p part[P, T]) {
 	}
 }
 
-// publish adds the items that follow the newest ones. Readers are woken only if there is news for them. If it is quiet,
-// they all have the old items by now.
+// publish adds the items that follow the newest ones. Readers are woken only if there is something for them. If it is
+// quiet, they all have the old items by now.
 func (t *tail[P, T]) publish(p part[P, T], quiet bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

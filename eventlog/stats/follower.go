@@ -34,7 +34,7 @@ func NewFollower(pool *pgxpool.Pool) *Follower { return &Follower{pool: pool, ba
 // Follow counts events that are not counted yet, up to 100,000 of each project. If there are none, it is one statement.
 // A project that fails does not keep the others from being counted.
 func (f *Follower) Follow(ctx context.Context) error {
-	rows, err := pg.NewPool(f.pool).Query(ctx, projectsWithNews, countedTypes)
+	rows, err := pg.NewPool(f.pool).Query(ctx, projectsWithNewEvents, countedTypes)
 	if err != nil {
 		return fmt.Errorf("find projects with new events: %w", err)
 	}

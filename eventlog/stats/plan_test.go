@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// TestFollowingReadsOnlyNewEvents counts the blocks that the statements touch when 60,000 events are counted and ten are
-// not. The events fill more than a thousand blocks.
+// TestFollowingReadsOnlyNewEvents counts the blocks that the statements touch when 60,000 events are counted and ten
+// are not. The events fill more than a thousand blocks.
 func TestFollowingReadsOnlyNewEvents(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -38,9 +38,9 @@ func TestFollowingReadsOnlyNewEvents(t *testing.T) {
 		sql  string
 		args []any
 	}{
-		"find news": {projectsWithNews, []any{countedTypes}},
-		"count":     {countNext, []any{home, f.batch, countedTypes, maxNames, others}},
-		"progress":  {progressOf, []any{home, countedTypes, noXID}},
+		"find new events": {projectsWithNewEvents, []any{countedTypes}},
+		"count":           {countNext, []any{home, f.batch, countedTypes, maxNames, others}},
+		"progress":        {progressOf, []any{home, countedTypes, noXID}},
 	} {
 		if blocks := f.blocks(t, query.sql, query.args...); blocks > most {
 			t.Errorf("%s: %d blocks touched, want at most %d", name, blocks, most)

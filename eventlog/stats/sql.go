@@ -38,8 +38,8 @@ var unread = `
 	ORDER BY xid, run_id, seq`
 
 var (
-	// projectsWithNews selects the projects that have events of the types $1 which are not counted.
-	projectsWithNews = `
+	// projectsWithNewEvents selects the projects that have events of the types $1 which are not counted.
+	projectsWithNewEvents = `
 		SELECT p.project FROM (
 			SELECT name AS project, coalesce(xid, '0') AS xid, coalesce(run_id, '') AS run_id, coalesce(seq, 0) AS seq
 			FROM projects LEFT JOIN stats_progress ON project = name) p
@@ -72,7 +72,7 @@ var (
 	countNext = `
 		WITH p AS (
 			SELECT * FROM stats_progress WHERE project = $1
-		), news AS MATERIALIZED (
+		), new_events AS MATERIALIZED (
 			SELECT e.* FROM p, unnest($3::text[]) AS t(type), LATERAL (` + unread + ` LIMIT $2) e
 			ORDER BY e.xid, e.run_id, e.seq LIMIT $2
 		), happened AS MATERIALIZED (
@@ -81,7 +81,7 @@ var (
 				SELECT r.workflow_name AS workflow, m.metric, m.label, date_bin('1 minute', e.created_at, 'epoch') AS minute,
 					CASE WHEN m.since IS NULL THEN 0 ELSE 1 + least(62, greatest(0, ceil(
 						2 * ln(greatest(1, extract(epoch FROM e.created_at - m.since) * 1000)) / ln(2.0)))) END AS took
-				FROM news e
+				FROM new_events e
 				JOIN runs r ON r.id = e.run_id
 				LEFT JOIN steps s ON s.run_id = e.run_id AND s.id = e.correlation_id AND e.correlation_id <> '',
 				LATERAL (
@@ -117,13 +117,13 @@ var (
 			WHERE minute >= now() - keep GROUP BY 2, 3, 4, 5, 6, 7
 			ON CONFLICT (project, width, metric, at, workflow, label, took) DO UPDATE SET count = stats.count + excluded.count
 		), last AS (
-			SELECT xid, run_id, seq, created_at FROM news ORDER BY xid DESC, run_id DESC, seq DESC LIMIT 1
+			SELECT xid, run_id, seq, created_at FROM new_events ORDER BY xid DESC, run_id DESC, seq DESC LIMIT 1
 		), moved AS (
 			UPDATE stats_progress s SET xid = last.xid, run_id = last.run_id, seq = last.seq,
 				complete_to = greatest(s.complete_to, last.created_at)
 			FROM last WHERE s.project = $1
 		)
-		SELECT count(*) FROM news`
+		SELECT count(*) FROM new_events`
 
 	// recentFailures selects the workflows of the project $1 with runs that failed since $2, how many did, and the most
 	// that failed in one of the hours $3.

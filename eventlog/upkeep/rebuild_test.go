@@ -306,8 +306,8 @@ func TestRebuildWaitsForTheRunsLock(t *testing.T) {
 	f.wantSound(t, id)
 }
 
-// TestRebuildForgetsWhatTheRunAwaits: the log does not say it, so verify ignores it, and after a rebuild all news has the
-// run invoked.
+// TestRebuildForgetsWhatTheRunAwaits: the log does not say it, so verify ignores it, and after a rebuild all new events
+// have the run invoked.
 func TestRebuildForgetsWhatTheRunAwaits(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

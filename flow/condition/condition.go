@@ -63,8 +63,8 @@ var (
 type Conditions struct {
 	programs *cache.Cache[string, cel.Program]
 	now      func() time.Time
-	// turns has one unit for each project; each evaluation needs one of processors as well.
-	turns      *share.Pool
+	// projects has one unit for each project; each evaluation needs one of processors as well.
+	projects   *share.Pool
 	processors *semaphore.Weighted
 }
 
@@ -88,7 +88,7 @@ func New(now func() time.Time) *Conditions {
 	processors := max(1, runtime.GOMAXPROCS(0)/2)
 	return &Conditions{
 		programs: newPrograms(), now: now,
-		turns: share.NewPool(math.MaxInt64), processors: semaphore.NewWeighted(int64(processors)),
+		projects: share.NewPool(math.MaxInt64), processors: semaphore.NewWeighted(int64(processors)),
 	}
 }
 
@@ -134,27 +134,28 @@ func (v Variables) activation() map[string]any {
 	return names
 }
 
-// Acquire waits for the project's turn to decode signals and evaluate conditions, which release ends. It fails only if
+// Acquire waits until the project may decode signals and evaluate conditions, which release ends. It fails only if
 // the context ends.
 func (c *Conditions) Acquire(ctx context.Context, project entities.Project) (release func(), err error) {
-	if err := c.turns.Take(ctx, string(project), 1, 0); err != nil {
+	if err := c.projects.Take(ctx, string(project), 1, 0); err != nil {
 		return nil, err
 	}
-	return func() { c.turns.Release(string(project), 1) }, nil
+	return func() { c.projects.Release(string(project), 1) }, nil
 }
 
 // Check returns an [entities.ErrInvalid] unless the text is a boolean expression within the limits. The error names the
-// line and the column of the mistake, both counted from 1. Check waits for its turn as evaluations do.
+// line and the column of the mistake, both counted from 1. Check waits as evaluations do.
 func (c *Conditions) Check(ctx context.Context, project entities.Project, text string) error {
-	return c.InTurn(ctx, project, func() error {
+	return c.WithProcessor(ctx, project, func() error {
 		_, err := c.program(text)
 		return err
 	})
 }
 
-// InTurn does other work with what users have written or sent, such as checking a value by a schema, in the project's
-// turn and on one of the processors for such work. The error is that of the work, unless the context ends before.
-func (c *Conditions) InTurn(ctx context.Context, project entities.Project, work func() error) error {
+// WithProcessor does other work with what users have written or sent, such as checking a value by a schema, one at a
+// time per project and on one of the processors for such work. The error is that of the work, unless the context ends
+// before.
+func (c *Conditions) WithProcessor(ctx context.Context, project entities.Project, work func() error) error {
 	release, err := c.Acquire(ctx, project)
 	if err != nil {
 		return err
@@ -168,7 +169,7 @@ func (c *Conditions) InTurn(ctx context.Context, project entities.Project, work 
 	return work()
 }
 
-// Matches evaluates the condition; the empty condition is always true. The caller must have its project's turn: see
+// Matches evaluates the condition; the empty condition is always true. The caller must have called
 // [Conditions.Acquire].
 //
 // A condition that cannot be evaluated is false, and the error says why: a field is missing or has another type, the

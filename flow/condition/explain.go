@@ -13,7 +13,7 @@ const maxExplained = 8
 
 // Explain returns the part of a condition because of which it is false: the first one between its && that is false or
 // cannot be evaluated, as text. It is empty if the condition has too many parts to find it. As for
-// [Conditions.Matches], the caller must have its project's turn.
+// [Conditions.Matches], the caller must have called [Conditions.Acquire].
 func (c *Conditions) Explain(ctx context.Context, text string, v Variables) string {
 	tree, issues := signals.Parse(text)
 	if issues.Err() != nil {

@@ -208,7 +208,7 @@ func TestEvaluationEndsWithItsContext(t *testing.T) {
 	}
 	defer release()
 	if _, err := c.Acquire(ctx, "p"); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v for a turn of a cancelled context", err)
+		t.Errorf("got %v for work of a cancelled context", err)
 	}
 	if other, err := c.Acquire(t.Context(), "q"); err != nil {
 		t.Errorf("another project waits: %v", err)
@@ -238,8 +238,8 @@ func TestOneEvaluationPerProject(t *testing.T) {
 		})
 	}
 	racers.Wait()
-	if most.Load() != 1 || c.turns.Free() != math.MaxInt64 {
-		t.Errorf("%d at once; %d turns were not released", most.Load(), math.MaxInt64-c.turns.Free())
+	if most.Load() != 1 || c.projects.Free() != math.MaxInt64 {
+		t.Errorf("%d at once; %d projects were not released", most.Load(), math.MaxInt64-c.projects.Free())
 	}
 }
 

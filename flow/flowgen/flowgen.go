@@ -142,7 +142,7 @@ func needs(d Draw, i int, kind string, needed map[string]bool) (fields []string)
 }
 
 // Crowd returns a map whose items wait for signals and a call each, and which fails with the first item: so more has to
-// be closed than a turn may have commands. A step waits for two hours beside it.
+// be closed than a decision may have commands. A step waits for two hours beside it.
 func Crowd(items, signals int) string {
 	list, steps := make([]string, items), make([]string, signals)
 	for n := range items {

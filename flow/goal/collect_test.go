@@ -32,9 +32,9 @@ func TestListsOfValues(t *testing.T) {
 	}
 }
 
-// TestOneTurnSeesSeveralEnds: what counts is the order in the log, not that of the plan. What there was at the start is
-// older than all.
-func TestOneTurnSeesSeveralEnds(t *testing.T) {
+// TestOneDecisionSeesSeveralEnds: what counts is the order in the log, not that of the plan. What there was at the
+// start is older than all.
+func TestOneDecisionSeesSeveralEnds(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ takes, have, haveAll, ends, want string }{
 		{"together: true", "", "", "a b c", `"a"`},

@@ -280,14 +280,14 @@ func (b builder) gate(i int) string {
 	if !b.spare[i] {
 		return ""
 	}
-	id := b.all[i].id + "--turn"
+	id := b.all[i].id + "--start"
 	var gates []string
-	for _, t := range b.turns(i) {
+	for _, t := range b.spareStarts(i) {
 		var before []string
 		for _, source := range t.after {
 			before = append(before, b.valueOf(t.port, source))
 		}
-		gate := b.portID(t.port) + "--" + b.all[i].id + "--turn"
+		gate := b.portID(t.port) + "--" + b.all[i].id + "--start"
 		b.add(gate, b.all[i].node, before, "none").Set("set", flow.NewText(b.all[i].node, "${true}"))
 		gates = append(gates, gate)
 	}
@@ -396,7 +396,8 @@ func (b builder) collect(at port, ids []string, have value) value {
 	if len(ids) == 1 && t.isChoice() && !many {
 		return value{id: ids[0], text: stepOf(ids[0]) + ".output"}
 	}
-	// The values are as old as the ends of their providers, since one turn may see several. What there is, is the oldest.
+	// The values are as old as the ends of their providers, since one decision may see several. What there is, is the
+	// oldest.
 	ended, sources := make([]string, len(ids)), b.sources[at]
 	for k, one := range ids {
 		order := "0"

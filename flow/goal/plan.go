@@ -341,7 +341,7 @@ func (p *Plan) addSpares() {
 				}
 				waits := func(before int) bool { return p.comesBefore(q, before) }
 				if p.spare[q] && slices.ContainsFunc(p.sources[at], waits) {
-					continue // its turn would come after those that wait for it
+					continue // it would begin after those that wait for it
 				}
 				if slices.Contains(p.steps, q) || p.addSpare(q, i) {
 					p.sources[at] = append(p.sources[at], q)
@@ -370,28 +370,28 @@ func (p *Plan) comesBefore(first, then int) bool {
 				return true
 			}
 		}
-		return p.spare[i] && slices.ContainsFunc(p.turns(i), func(t turn) bool {
+		return p.spare[i] && slices.ContainsFunc(p.spareStarts(i), func(t spareStart) bool {
 			return slices.ContainsFunc(t.after, visit)
 		})
 	}
 	return visit(then)
 }
 
-// turn is when a spare step begins for a port: after the steps that would have given the same.
-type turn struct {
+// spareStart is when a spare step begins for a port: after the steps that would have given the same.
+type spareStart struct {
 	port
 
 	after []int
 }
 
 // turns returns when a spare step begins: after any of those.
-func (p *Plan) turns(i int) (list []turn) {
+func (p *Plan) spareStarts(i int) (list []spareStart) {
 	for _, user := range append([]int{p.goal()}, p.steps...) {
 		p.looks -= len(p.all[user].takes)
 		for k := range p.all[user].takes {
 			at := port{user, k}
 			if place := slices.Index(p.sources[at], i); place > 0 {
-				list = append(list, turn{at, p.sources[at][:place]})
+				list = append(list, spareStart{at, p.sources[at][:place]})
 			}
 		}
 	}

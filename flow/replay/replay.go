@@ -55,7 +55,7 @@ func Compare(
 			at++
 			continue
 		}
-		next, difference, err := c.turn(ctx, at)
+		next, difference, err := c.compare(ctx, at)
 		if err != nil || difference != nil {
 			return difference, err
 		}
@@ -68,8 +68,8 @@ type comparison struct {
 	run     contract.Run
 	log     []entry
 	decided int // how many events the decisions before need
-	// head is the state at each decision, and trail one before it, for answers that are older than the news. Both only go
-	// forward: a log is folded twice at most.
+	// head is the state at each decision, and trail one before it, for answers that are older than the events before them.
+	// Both only go forward: a log is folded twice at most.
 	head, trail cursor
 }
 
@@ -80,10 +80,10 @@ type cursor struct {
 	asked bool // whether all that it has led to is in the log, so that only what is new counts
 }
 
-// turn finds the call whose answer is the decisions that begin at a position, and returns the position after them. The
-// answer may be older than the news before it, since a call takes a while: so each state since the last decision may be
-// the one that was decided on. The newest one that fits counts.
-func (c *comparison) turn(ctx context.Context, at int) (next int, d *Difference, err error) {
+// compare finds the call whose answer is the decisions that begin at a position, and returns the position after them.
+// The answer may be older than the events before it, since a call takes a while: so each state since the last decision
+// may be the one that was decided on. The newest one that fits counts.
+func (c *comparison) compare(ctx context.Context, at int) (next int, d *Difference, err error) {
 	next, d, err = c.try(ctx, &c.head, at, at)
 	if c.head.asked = err == nil && d == nil; c.head.asked || err != nil {
 		return next, nil, err

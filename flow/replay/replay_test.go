@@ -156,8 +156,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestLargeMap compares a map of 1,000 items with its own log in a time that grows with the log, not with its square: the
-// answers know their news, or come late. A change of the last decision is found in both.
+// TestLargeMap compares a map of 1,000 items with its own log in a time that grows with the log, not with its square:
+// the answers know the events before them, or come late. A change of the last decision is found in both.
 func TestLargeMap(t *testing.T) {
 	t.Parallel()
 	const source = "flow: f\ndeployment: d\nsteps:\n  m: {map: input, do: {call: f}}\noutput: %s\n"

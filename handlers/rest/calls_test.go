@@ -97,7 +97,8 @@ func TestAnswersByRequest(t *testing.T) {
 	}
 }
 
-// TestAnswersThatFailByRequest: a function that holds its run does so by request as well, and a refused answer is shown.
+// TestAnswersThatFailByRequest: a function that holds its run does so by request as well, and a refused answer is
+// shown.
 func TestAnswersThatFailByRequest(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

@@ -40,7 +40,8 @@ func newHealthJSON(d queue.Deployment) *api.Health {
 	text := func(d health.Duration) string { return time.Duration(d).String() }
 	v := &api.Health{
 		Path: d.Health.Path, Every: text(d.Health.Every), Timeout: text(d.Health.Timeout),
-		FailAfter: int64(d.Health.FailAfter), RecoverAfter: int64(d.Health.RecoverAfter), TrialEvery: text(d.Health.TrialEvery),
+		FailAfter: int64(d.Health.FailAfter), RecoverAfter: int64(d.Health.RecoverAfter),
+		TrialEvery: text(d.Health.TrialEvery),
 		Status: "healthy", ProbedAt: optionalTime(d.ProbedAt), Failures: int64(d.Failures), LastError: d.Error,
 		UnhealthySince: optionalTime(d.UnhealthySince), TrialAt: optionalTime(d.TrialAt),
 	}

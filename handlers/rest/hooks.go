@@ -266,7 +266,7 @@ func (s *Server) vote(
 		return event, inField("payload", err)
 	}
 	var v approval.Vote
-	err := s.Runs.InTurn(r.ctx(), r.project(), func() (err error) {
+	err := s.Runs.WithProcessor(r.ctx(), r.project(), func() (err error) {
 		v, err = settings.Vote(ballot, string(auth.IdentityOf(r).Actor), r.ctx().Err)
 		return err
 	})

@@ -361,7 +361,7 @@ func (s *Server) checkInput(r *request, project entities.Project, d queue.Deploy
 		p, err = s.Flows.Program(r.ctx(), project, d.ID)
 	}
 	if err == nil && p.Input != nil {
-		err = s.Runs.InTurn(r.ctx(), project, func() error { return p.CheckInput(input, r.ctx().Err) })
+		err = s.Runs.WithProcessor(r.ctx(), project, func() error { return p.CheckInput(input, r.ctx().Err) })
 	}
 	if err != nil {
 		return fmt.Errorf("the input of flow %s: %w", d.ID, err)

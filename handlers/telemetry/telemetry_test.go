@@ -135,8 +135,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 }
 
-// TestAlertsNameMetrics: each metric in an alert of docs/metrics.md exists, and each fault that an operator must see has
-// an alert.
+// TestAlertsNameMetrics: each metric in an alert of docs/metrics.md exists, and each fault that an operator must see
+// has an alert.
 func TestAlertsNameMetrics(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/metrics.md")

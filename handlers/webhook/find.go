@@ -74,7 +74,7 @@ func (s *Server) resolve(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// lookUp finds a webhook. Webhooks that are not known wait for their turn, so that they do not delay the others.
+// lookUp finds a webhook. Webhooks that are not known wait for a slot, so that they do not delay the others.
 func (s *Server) lookUp(ctx context.Context, project entities.Project, token string, known bool) (target, error) {
 	if !known {
 		waiting, cancel := context.WithTimeout(ctx, lookupTimeout)

@@ -82,7 +82,7 @@ CREATE TABLE runs (
     deadline timestamptz,
     -- When a run that was asked to cancel ends if it has not ended by itself; NULL if nobody has asked.
     forced_at timestamptz,
-    -- What is left of what the run's function waits for; see entities/await. NULL if all news has the run invoked. It
+    -- What is left of what the run's function waits for; see entities/await. NULL if each event that may wake the run does. It
     -- is not in the log: a run that loses it is invoked more often, and misses nothing.
     await jsonb,
     -- The position of the run's last store_set; 0 for none, so that a run without a store needs no read of the table.

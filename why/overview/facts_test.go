@@ -173,7 +173,8 @@ func TestAttentionIsRead(t *testing.T) {
 	}
 }
 
-// TestBacklogHidesNoOutage: a deployment that cannot be reached needs attention also if many messages for another one wait.
+// TestBacklogHidesNoOutage: a deployment that cannot be reached needs attention also if many messages for another one
+// wait.
 func TestBacklogHidesNoOutage(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

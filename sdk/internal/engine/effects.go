@@ -92,7 +92,7 @@ func (e *Engine) proceed(ctx context.Context) (more bool, err error) {
 	select {
 	case f := <-e.results:
 		return true, e.record(f)
-	case <-e.news:
+	case <-e.readLog:
 		return true, e.hear(ctx)
 	case <-ctx.Done():
 		return false, context.Cause(ctx)
@@ -221,8 +221,8 @@ func (e *Engine) commit(ctx context.Context, a Answer) error {
 
 // listen has the log read after a while, since it was read just now.
 func (e *Engine) listen() {
-	if e.news = nil; e.Host != nil && e.Listen > 0 {
-		e.news = time.After(e.Listen)
+	if e.readLog = nil; e.Host != nil && e.Listen > 0 {
+		e.readLog = time.After(e.Listen)
 	}
 }
 

@@ -74,7 +74,7 @@ type Engine struct {
 	running  []*Operation
 	results  chan finished
 	pending  pending
-	news     <-chan time.Time // when the log is to be read; nil: never
+	readLog  <-chan time.Time // when the log is to be read; nil: never
 	sent     pending          // what the last answer had
 	recorded []*Event         // results that the log does not show yet
 	speaking bool             // the code does something for the first time

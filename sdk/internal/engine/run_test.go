@@ -148,8 +148,8 @@ func (r *run) isWanted() bool {
 		return true
 	}
 	return slices.ContainsFunc(r.log[r.told:], func(e Event) bool {
-		_, news := results[e.Type]
-		return e.Type == "hook_received" || news && r.await == nil
+		_, wakes := results[e.Type]
+		return e.Type == "hook_received" || wakes && r.await == nil
 	})
 }
 

@@ -78,7 +78,7 @@ func (s *Server) apply(r *Run, body []byte) error {
 		return errors.New("the run has nothing to wait for")
 	}
 	if r.await = nil; a.Await != nil {
-		r.await = &await{} // what the answer itself records is no news
+		r.await = &await{} // what the answer itself records wakes nobody
 	}
 	before := int64(len(r.Log))
 	s.commit(r, a)
@@ -100,7 +100,7 @@ func (s *Server) isLeft(r *Run, a answer) bool { //nolint:gocyclo // a case for 
 			open["step:"+c.ID] = open["step:"+c.ID] || !r.has("step_created", c.ID)
 		case "recordStep":
 			if c.RetryAfter == "" && a.Await == nil && !r.HasResult(c.ID) {
-				return true // it is news
+				return true // it wakes the run
 			}
 			open["step:"+c.ID] = c.RetryAfter != "" && !r.HasResult(c.ID)
 		case "wait":
@@ -110,7 +110,7 @@ func (s *Server) isLeft(r *Run, a answer) bool { //nolint:gocyclo // a case for 
 				continue
 			}
 			if _, h := s.openHookOf(c.Token); h != nil {
-				return true // the conflict is news
+				return true // the conflict wakes the run
 			}
 			open["hook:"+c.ID] = true
 		case "closeHook":

@@ -157,7 +157,7 @@ func (s *Server) Run(id string) *Run {
 	return nil
 }
 
-// append appends an event, and wakes the run if the event is news.
+// append appends an event, and wakes the run if the event calls for it.
 func (s *Server) append(r *Run, eventType, id string, data map[string]any, payload json.RawMessage) {
 	s.write(r, eventType, id, data, payload)
 	switch eventType {

@@ -12,43 +12,44 @@ import (
 	"github.com/stepwell-dev/stepwell/flow"
 )
 
-// What a flow decides because of news rides along with the news: it is written by the same statement. Of three steps in
+// What a flow decides because of new events is written with them, by the same statement. Of three steps in
 // a row, the creation of the run brings the first step, each result the next one, and the last result the end. The rest
-// needs a turn of its own, which is an invocation: news that others have written, a run whose state or rows this
+// needs an invocation of its own: events that others have written, a run whose state or rows this
 // process does not have at hand, and decisions that need more than one statement.
 
 const (
-	// maxRide limits the time of a decision that rides along, and maxRideBytes the payloads of the news and those that it
-	// writes. What takes more is left to a turn, which keeps nobody waiting and reserves its memory.
-	maxRide      = 100 * time.Millisecond
-	maxRideBytes = 1 << 20
+	// maxInlineTime limits the time of a decision that is written inline, and maxInlineBytes the payloads of the new
+	// events and those that it writes. What takes more is left to an invocation, which keeps nobody waiting and reserves
+	// its memory.
+	maxInlineTime  = 100 * time.Millisecond
+	maxInlineBytes = 1 << 20
 )
 
-// errNeedsTurn means that the decision needs the database.
-var errNeedsTurn = errors.New("this needs a turn of its own")
+// errNeedsInvocation means that the decision needs the database.
+var errNeedsInvocation = errors.New("this needs an invocation of its own")
 
-// ride says what follows from news in the run of a flow; see [eventlog.Follow].
-func (e *Engine) ride(ctx context.Context, n eventlog.News) *eventlog.Following {
-	if sizeOf(n.Events) > maxRideBytes {
-		return nil // a turn reserves the memory
+// decideInline says what follows from new events in the run of a flow; see [eventlog.Follow].
+func (e *Engine) decideInline(ctx context.Context, n eventlog.NewEvents) *eventlog.Following {
+	if sizeOf(n.Events) > maxInlineBytes {
+		return nil // an invocation reserves the memory
 	}
 	kept := e.stateBefore(n)
 	switch {
 	case kept == nil:
 		return nil
-	case kept.needsTurn:
+	case kept.needsInvocation:
 		e.flowStates.put(n.Run.ID, kept)
 		return nil
 	}
-	news, err := flowEvents(n.Events)
-	if err != nil || kept.fold(contract.About(n.Run), slices.Concat(kept.after, news)) != nil {
-		return nil // a turn of its own tells why
+	added, err := flowEvents(n.Events)
+	if err != nil || kept.fold(contract.About(n.Run), slices.Concat(kept.after, added)) != nil {
+		return nil // an invocation of its own says why
 	}
 	requests, err := e.follow(ctx, n.Run, kept)
-	kept.needsTurn = err != nil
+	kept.needsInvocation = err != nil
 	return &eventlog.Following{
 		Known: err == nil, Requests: requests,
-		Ended: func(written []entities.Event, followed bool) { e.rode(n, kept, written, followed) },
+		Ended: func(written []entities.Event, followed bool) { e.keepInline(n, kept, written, followed) },
 	}
 }
 
@@ -60,8 +61,8 @@ func sizeOf(events []entities.Event) (size int) {
 	return size
 }
 
-// stateBefore takes out the state of a run before the news, or returns nil if it is not at hand.
-func (e *Engine) stateBefore(n eventlog.News) *keptState {
+// stateBefore takes out the state of a run before the new events, or returns nil if it is not at hand.
+func (e *Engine) stateBefore(n eventlog.NewEvents) *keptState {
 	before := n.Events[0].Seq - 1
 	if before == 0 {
 		if p, ok := e.flows.Known(n.Run.Project, n.Run.DeploymentID); ok {
@@ -89,7 +90,7 @@ func (e *Engine) stateBefore(n eventlog.News) *keptState {
 // follow returns the requests that follow from a state. That something is under way after them, the statement that
 // writes them checks.
 func (e *Engine) follow(ctx context.Context, run entities.Run, kept *keptState) ([]eventlog.Request, error) {
-	ctx, cancel := context.WithTimeout(ctx, maxRide)
+	ctx, cancel := context.WithTimeout(ctx, maxInlineTime)
 	defer cancel()
 	commands, err := e.decide(ctx, run.Project, kept.State)
 	if err != nil {
@@ -97,8 +98,8 @@ func (e *Engine) follow(ctx context.Context, run entities.Run, kept *keptState) 
 	}
 	planner := contract.Planner{
 		Run: run, Now: e.log.Now(),
-		Deployment: func(string, string) (string, error) { return "", errNeedsTurn },
-		Condition:  func(string) error { return errNeedsTurn },
+		Deployment: func(string, string) (string, error) { return "", errNeedsInvocation },
+		Condition:  func(string) error { return errNeedsInvocation },
 	}
 	plan, err := planner.Plan(asAnswer(commands))
 	if err != nil {
@@ -108,20 +109,20 @@ func (e *Engine) follow(ctx context.Context, run entities.Run, kept *keptState) 
 	for _, r := range plan.Requests {
 		size += len(r.Payload)
 	}
-	if len(plan.Responses) > 0 || size > maxRideBytes {
-		return nil, errNeedsTurn
+	if len(plan.Responses) > 0 || size > maxInlineBytes {
+		return nil, errNeedsInvocation
 	}
 	return plan.Requests, nil
 }
 
-// rode keeps the state of a run after an append that began with the news. If what the state says was not written too, a
-// turn decides it again.
-func (e *Engine) rode(n eventlog.News, kept *keptState, written []entities.Event, followed bool) {
-	news := len(n.Events)
-	if len(written) < news || written[0].Seq != n.Events[0].Seq {
+// keepInline keeps the state of a run after an append that began with the new events. If what the state says was not
+// written too, an invocation decides it again.
+func (e *Engine) keepInline(n eventlog.NewEvents, kept *keptState, written []entities.Event, followed bool) {
+	count := len(n.Events)
+	if len(written) < count || written[0].Seq != n.Events[0].Seq {
 		return
 	}
-	after, err := flowEvents(written[news:])
+	after, err := flowEvents(written[count:])
 	if err != nil || slices.ContainsFunc(after, endsRun) {
 		return
 	}

@@ -55,9 +55,9 @@ func (d *server) startFlow(t testing.TB, name, input string) entities.RunID {
 	})
 }
 
-// TestFlowOfThreeStepsTakesFourTransactions: the creation of the run, and three results. Each brings what follows, and is
-// one statement, since one process handles the whole run. Only the last has another statement before it, which locks the
-// run to end it. There are three calls.
+// TestFlowOfThreeStepsTakesFourTransactions: the creation of the run, and three results. Each brings what follows, and
+// is one statement, since one process handles the whole run. Only the last has another statement before it, which locks
+// the run to end it. There are three calls.
 func TestFlowOfThreeStepsTakesFourTransactions(t *testing.T) {
 	t.Parallel()
 	s := statementCounter{parts: map[string]int{
@@ -143,9 +143,9 @@ func randomGraph(r *rand.Rand, name string) string {
 	return document
 }
 
-// TestLogsAreTheSameWithoutRiding runs random flows on a server where decisions ride along, and on one where none does.
-// The second run of a flow may have outputs of the first.
-func TestLogsAreTheSameWithoutRiding(t *testing.T) {
+// TestLogsAreTheSameWithoutInlineDecisions runs random flows on a server where decisions are written inline, and on one
+// where none does. The second run of a flow may have outputs of the first.
+func TestLogsAreTheSameWithoutInlineDecisions(t *testing.T) {
 	t.Parallel()
 	function := serve(t, func(c *functionCall) {
 		if c.Step.Name == "fails" {
@@ -156,10 +156,10 @@ func TestLogsAreTheSameWithoutRiding(t *testing.T) {
 		_, _ = fmt.Fprintf(c.w, `{ "of": "<%s & %s>" }`, c.Step.ID, c.Step.Name)
 	})
 	var servers []*server
-	for _, rides := range []bool{true, false} {
+	for _, inline := range []bool{true, false} {
 		d := newServer(t, testdb.New(t))
 		d.register(t, deployment, function.URL)
-		if !rides {
+		if !inline {
 			d.runs.follows = nil
 		}
 		d.worker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
@@ -189,11 +189,11 @@ func TestLogsAreTheSameWithoutRiding(t *testing.T) {
 			}
 		}
 		if diff := cmp.Diff(logs[1], logs[0]); diff != "" {
-			t.Errorf("the log without (-) and with decisions that ride along (+):\n%s\nof\n%s", diff, document)
+			t.Errorf("the log without (-) and with inline decisions (+):\n%s\nof\n%s", diff, document)
 		}
 	}
 	if transactions[0] >= transactions[1] {
-		t.Errorf("%d transactions with, and %d without decisions that ride along", transactions[0], transactions[1])
+		t.Errorf("%d transactions with, and %d without inline decisions", transactions[0], transactions[1])
 	}
 	t.Logf("%d of %d transactions", transactions[0], transactions[1])
 }
@@ -213,8 +213,9 @@ func (d *server) decisions(t *testing.T, id entities.RunID) (list []string) {
 	return list
 }
 
-// TestARideSurvivesACrashAtAnyStatement is TestInlineStartSurvivesACrashAtAnyStatement for what rides along.
-func TestARideSurvivesACrashAtAnyStatement(t *testing.T) {
+// TestAnInlineDecisionSurvivesACrashAtAnyStatement is TestInlineStartSurvivesACrashAtAnyStatement for what is decided
+// inline.
+func TestAnInlineDecisionSurvivesACrashAtAnyStatement(t *testing.T) {
 	t.Parallel()
 	start := func(t *testing.T, s *inlineStartTest, by *server) {
 		t.Helper()
@@ -263,9 +264,9 @@ func TestARideSurvivesACrashAtAnyStatement(t *testing.T) {
 	}
 }
 
-// TestTheLastRideSurvivesACrashAtAnyStatement: the result that ends a run is there with the end and without work, or not
-// at all. Repeating it ends the run.
-func TestTheLastRideSurvivesACrashAtAnyStatement(t *testing.T) {
+// TestTheLastInlineDecisionSurvivesACrashAtAnyStatement: the result that ends a run is there with the end and without
+// work, or not at all. Repeating it ends the run.
+func TestTheLastInlineDecisionSurvivesACrashAtAnyStatement(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	home := idleServer(t, dsn)
@@ -300,7 +301,7 @@ func TestTheLastRideSurvivesACrashAtAnyStatement(t *testing.T) {
 				t.Errorf("%s: the run is %s (%v), want %s and an error", what, got, err, want)
 			}
 			again := completeStep("c", "3")(t.Context(), b, m)
-			if status() == "running0" { // what follows is left to a turn
+			if status() == "running0" { // what follows is left to an invocation
 				err := b.runs.invoke(t.Context(), b.worker.Bind(home.claim(t, message.WorkRun, "")))
 				again = errors.Join(again, err)
 			}
@@ -317,15 +318,15 @@ func TestARidingStepWaitsForItsLimit(t *testing.T) {
 	t.Parallel()
 	t.Run("policy", func(t *testing.T) {
 		t.Parallel()
-		ridesLimited(t, "", map[string][]limit.PolicyUse{"limited": {{Name: "one"}}})
+		decidesLimited(t, "", map[string][]limit.PolicyUse{"limited": {{Name: "one"}}})
 	})
 	t.Run("document", func(t *testing.T) {
 		t.Parallel()
-		ridesLimited(t, ", limits: one", map[string][]limit.PolicyUse{"other": {{Name: "one"}}})
+		decidesLimited(t, ", limits: one", map[string][]limit.PolicyUse{"other": {{Name: "one"}}})
 	})
 }
 
-func ridesLimited(t *testing.T, inDocument string, inPolicy map[string][]limit.PolicyUse) {
+func decidesLimited(t *testing.T, inDocument string, inPolicy map[string][]limit.PolicyUse) {
 	t.Helper()
 	held, release := make(chan struct{}), make(chan struct{})
 	var hold sync.Once
@@ -395,8 +396,8 @@ func TestEventsOfFlowsAreThoseOfCalls(t *testing.T) {
 	}
 }
 
-// TestAResponseDoesNotRide: what a flow answers to a request is no event, so a turn writes it.
-func TestAResponseDoesNotRide(t *testing.T) {
+// TestAResponseIsNotDecidedInline: what a flow answers to a request is no event, so an invocation writes it.
+func TestAResponseIsNotDecidedInline(t *testing.T) {
 	t.Parallel()
 	d := startServer(t, serve(t, func(c *functionCall) { _, _ = fmt.Fprintf(c.w, `%q`, c.Step.ID) }))
 	d.knowFlow(t, `{flow: web, deployment: dpl_test, steps: {ask: {hook: {webhook: {respond: 10s}}},

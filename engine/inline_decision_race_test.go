@@ -73,13 +73,13 @@ func (b *cachingServer) prepareTurn(t *testing.T, home *server) *runUnderWay {
 	return m
 }
 
-// TestI4EveryInterleavingWithARideIsSerial stops two servers before each statement and commit, as
+// TestI4EveryInterleavingOfInlineDecisionsIsSerial stops two servers before each statement and commit, as
 // TestI4EveryInterleavingOfOptimisticAppendsIsSerial does. The first has the state of a flow, and records a result that
-// brings what follows. If it comes second, or while the run is being invoked, it may leave that to an invocation. So the
-// state is always as if one had acted after the other, with or without what follows.
-func TestI4EveryInterleavingWithARideIsSerial(t *testing.T) {
+// brings what follows. If it comes second, or while the run is being invoked, it may leave that to an invocation. So
+// the state is always as if one had acted after the other, with or without what follows.
+func TestI4EveryInterleavingOfInlineDecisionsIsSerial(t *testing.T) {
 	t.Parallel()
-	var first, last, turn preparation = (*cachingServer).prepareFlow, (*cachingServer).prepareLast,
+	var first, last, invocation preparation = (*cachingServer).prepareFlow, (*cachingServer).prepareLast,
 		(*cachingServer).prepareTurn
 	one := completeStep("a", "1")
 	for name, e := range map[string]pairing{
@@ -89,31 +89,31 @@ func TestI4EveryInterleavingWithARideIsSerial(t *testing.T) {
 		"last result × ask to cancel": {
 			prepare: last, two: appendEvent(eventlog.Request{Type: entities.EventCancelRequested, Grace: 2 * time.Hour}),
 		},
-		"last result × sweeper":        {prepare: last, two: enqueueInvocation},
-		"last result × takeover":       {prepare: last, two: takeOver},
-		"last result × nack":           {prepare: last, two: nackWork("a")},
-		"turn, last result × answer":   {prepare: turn, two: answerWith(``), needsLock: true},
-		"turn, last result × command":  {prepare: turn, two: sendCommand(`{"type":"runStep","id":"c"}`), needsLock: true},
-		"turn, last result × released": {prepare: turn, two: nackWork(""), needsLock: true},
+		"last result × sweeper":              {prepare: last, two: enqueueInvocation},
+		"last result × takeover":             {prepare: last, two: takeOver},
+		"last result × nack":                 {prepare: last, two: nackWork("a")},
+		"invocation, last result × answer":   {prepare: invocation, two: answerWith(``), needsLock: true},
+		"invocation, last result × command":  {prepare: invocation, two: sendCommand(`{"type":"runStep","id":"c"}`), needsLock: true},
+		"invocation, last result × released": {prepare: invocation, two: nackWork(""), needsLock: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e.one = one
-			e.checkRide(t)
+			e.checkInline(t)
 		})
 	}
 }
 
-// checkRide checks the interleavings of a pairing whose first operation rides, unless it needs a lock.
-func (e pairing) checkRide(t *testing.T) {
+// checkInline checks the interleavings of a pairing whose first operation decides inline, unless it needs a lock.
+func (e pairing) checkInline(t *testing.T) {
 	t.Helper()
 	d := e.duel(t)
 	alone := d.alone(t)
-	if rode := len(alone) == 2; rode == e.needsLock || d.errs[0] != nil { // the statement and its commit
+	if inline := len(alone) == 2; inline == e.needsLock || d.errs[0] != nil { // the statement and its commit
 		t.Fatalf("got statements %.60q and error %v; needs a lock: %v", alone, d.errs[0], e.needsLock)
 	}
 	serial := map[string]bool{}
-	for _, order := range [][2]int{{2, 1}, {1, 2}, {0, 1}, {1, 0}} { // nothing rides at the third server
+	for _, order := range [][2]int{{2, 1}, {1, 2}, {0, 1}, {1, 0}} { // nothing is decided inline at the third server
 		serial[d.after(t, order[0], order[1])] = true
 	}
 	schedules := gate.Explore(t, d.one, d.two, func(s *gate.Schedule) {
@@ -125,15 +125,15 @@ func (e pairing) checkRide(t *testing.T) {
 	t.Logf("%d schedules, %d outcomes", schedules, len(serial))
 }
 
-// TestARideIsRefusedDuringATurn: the turn would not know what has been decided. The result is recorded alone, and the run
-// is invoked again.
-func TestARideIsRefusedDuringATurn(t *testing.T) {
+// TestNothingIsDecidedInlineDuringAnInvocation: the invocation would not know what has been decided. The result is
+// recorded alone, and the run is invoked again.
+func TestNothingIsDecidedInlineDuringAnInvocation(t *testing.T) {
 	t.Parallel()
-	for _, turn := range []bool{false, true} {
+	for _, during := range []bool{false, true} {
 		home := idleServer(t, testdb.New(t))
 		b := cachingServerOn(t, gate.Open(t, home.pool.Config().ConnString(), home.pool, nil), home)
 		prepare := b.prepareLast
-		if turn {
+		if during {
 			prepare = b.prepareTurn
 		}
 		m := prepare(t, home)
@@ -141,17 +141,17 @@ func TestARideIsRefusedDuringATurn(t *testing.T) {
 			t.Fatal(err)
 		}
 		log := home.events(t, m.run.ID)
-		if rode := slices.Contains(log, "step_created c"); rode == turn {
-			t.Errorf("during a turn: %t; the log is %q", turn, log)
+		if inline := slices.Contains(log, "step_created c"); inline == during {
+			t.Errorf("during an invocation: %t; the log is %q", during, log)
 		}
-		if again := home.count(t, `SELECT count(*) FROM messages WHERE work = 'run' AND redeliver`) == 1; again != turn {
-			t.Errorf("during a turn: %t; the run is invoked again: %t", turn, again)
+		if again := home.count(t, `SELECT count(*) FROM messages WHERE work = 'run' AND redeliver`) == 1; again != during {
+			t.Errorf("during an invocation: %t; the run is invoked again: %t", during, again)
 		}
 	}
 }
 
-// TestAKeptStateThatIsWrongIsDropped: a failover has lost what the state knows, or the answer of its turn was refused. The
-// next call has the whole log.
+// TestAKeptStateThatIsWrongIsDropped: a failover has lost what the state knows, or the answer of its invocation was
+// refused. The next call has the whole log.
 func TestAKeptStateThatIsWrongIsDropped(t *testing.T) {
 	t.Parallel()
 	home := idleServer(t, testdb.New(t))
@@ -184,9 +184,9 @@ func TestAKeptStateThatIsWrongIsDropped(t *testing.T) {
 	if c, err := b.runs.newCall(t.Context(), work, &run, largestCall); err != nil || c.Since != seq {
 		t.Errorf("the log is as long: got a call since %d (%v), want %d", c.Since, err, seq)
 	}
-	news := eventlog.News{Run: run, Events: []entities.Event{{Seq: seq}}}
-	if b.runs.stateBefore(news) != nil || states.seq(run.ID) != 0 {
-		t.Error("news in a shorter log: the state is used, or still there")
+	fresh := eventlog.NewEvents{Run: run, Events: []entities.Event{{Seq: seq}}}
+	if b.runs.stateBefore(fresh) != nil || states.seq(run.ID) != 0 {
+		t.Error("events in a shorter log: the state is used, or still there")
 	}
 	keep()
 	err = b.runs.applyAnswer(t.Context(), work, run, answer{status: 200, body: []byte(
@@ -196,31 +196,31 @@ func TestAKeptStateThatIsWrongIsDropped(t *testing.T) {
 	}
 }
 
-// TestWhatNeedsATurnIsDecidedOnce: a result does not ask again what could not ride along, until a turn has carried it
-// out. Large news are left to a turn that reserves the memory.
-func TestWhatNeedsATurnIsDecidedOnce(t *testing.T) {
+// TestWhatNeedsAnInvocationIsDecidedOnce: a result does not ask again what could not be written inline, until an
+// invocation has carried it out. Large events are left to an invocation that reserves the memory.
+func TestWhatNeedsAnInvocationIsDecidedOnce(t *testing.T) {
 	t.Parallel()
 	home := idleServer(t, testdb.New(t))
 	b := cachingServerOn(t, gate.Open(t, home.pool.Config().ConnString(), home.pool, nil), home)
-	news := func(m *runUnderWay, payload string) eventlog.News {
-		return eventlog.News{Run: m.run, Events: []entities.Event{{
+	fresh := func(m *runUnderWay, payload string) eventlog.NewEvents {
+		return eventlog.NewEvents{Run: m.run, Events: []entities.Event{{
 			Seq: b.runs.flowStates.seq(m.run.ID) + 1, Type: entities.EventStepCompleted, CorrelationID: "a",
 			Payload: []byte(payload),
 		}}}
 	}
 	m := b.prepareLast(t, home)
-	if b.runs.ride(t.Context(), news(m, `"`+strings.Repeat("x", maxRideBytes)+`"`)) != nil {
-		t.Error("large news bring something")
+	if b.runs.decideInline(t.Context(), fresh(m, `"`+strings.Repeat("x", maxInlineBytes)+`"`)) != nil {
+		t.Error("large events bring something")
 	}
 	kept := b.runs.flowStates.take(m.run.ID)
-	kept.needsTurn, kept.lease = true, "lease"
+	kept.needsInvocation, kept.lease = true, "lease"
 	b.runs.flowStates.put(m.run.ID, kept)
-	if b.runs.ride(t.Context(), news(m, `1`)) != nil {
-		t.Error("it is decided again before the turn")
+	if b.runs.decideInline(t.Context(), fresh(m, `1`)) != nil {
+		t.Error("it is decided again before the invocation")
 	}
 	b.runs.flowStates.carriedOut(m.run.ID, "lease")
-	if f := b.runs.ride(t.Context(), news(m, `1`)); f == nil || !f.Known {
-		t.Errorf("after the turn: got %+v", f)
+	if f := b.runs.decideInline(t.Context(), fresh(m, `1`)); f == nil || !f.Known {
+		t.Errorf("after the invocation: got %+v", f)
 	}
 }
 

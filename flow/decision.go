@@ -14,9 +14,9 @@ import (
 	"github.com/stepwell-dev/stepwell/schema"
 )
 
-// turn decides what follows from a state. What it decides changes the state as the events of its commands will, so that
+// decision is what follows from a state. What it decides changes the state as the events of its commands will, so that
 // a decision sees those before it.
-type turn struct {
+type decision struct {
 	*state
 	*round
 
@@ -27,21 +27,21 @@ type turn struct {
 	result progress
 }
 
-// round is what a turn has in common with those of the instances of bodies.
+// round is what a decision has in common with those of the instances of bodies.
 type round struct {
 	commands []any
 	made     int // bytes of values, up to [maxMade]
 	stopped  func() error
-	// decoded has the variables that stay as they are in a turn, by their names, and the steps that have ended.
+	// decoded has the variables that stay as they are in a decision, by their names, and the steps that have ended.
 	decoded map[any]any
-	// more is set if there is more to decide than a turn may have.
+	// more is set if there is more to decide than a decision may have.
 	more bool
 }
 
-func (t *turn) send(command any) { t.commands = append(t.commands, command) }
+func (t *decision) send(command any) { t.commands = append(t.commands, command) }
 
 // decide goes through the steps, in the order of the document, until nothing follows any more.
-func (t *turn) decide() {
+func (t *decision) decide() {
 	if t.refuse() {
 		return
 	}
@@ -53,7 +53,7 @@ func (t *turn) decide() {
 }
 
 // settle goes through the steps until nothing follows any more.
-func (t *turn) settle() {
+func (t *decision) settle() {
 	for moved := true; moved && !t.ended && !t.isFull() && t.stopped() == nil; {
 		failed, failing := t.failure()
 		switch {
@@ -71,7 +71,7 @@ func (t *turn) settle() {
 }
 
 // refuse fails a run at its start if its input does not fit. Once something has begun, the input did fit.
-func (t *turn) refuse() bool {
+func (t *decision) refuse() bool {
 	if t.begun {
 		return false
 	}
@@ -95,7 +95,7 @@ func (t *turn) refuse() bool {
 
 // advance begins or skips all steps that can, and ends the run if nothing is left. It reports whether it has decided
 // anything.
-func (t *turn) advance() (moved bool) {
+func (t *decision) advance() (moved bool) {
 	if t.completesEarly() {
 		return true
 	}
@@ -119,7 +119,7 @@ func (t *turn) advance() (moved bool) {
 }
 
 // completesEarly ends the run if a catch says so.
-func (t *turn) completesEarly() bool {
+func (t *decision) completesEarly() bool {
 	for i := range t.Program.steps {
 		if c := t.catchOf(i); c == nil || c.then != thenComplete {
 			continue
@@ -132,7 +132,7 @@ func (t *turn) completesEarly() bool {
 }
 
 // start begins a step, unless its condition is false.
-func (t *turn) start(i int) {
+func (t *decision) start(i int) {
 	when := t.Program.steps[i].when
 	if when == nil {
 		t.begin(i)
@@ -187,7 +187,7 @@ func (s *state) outcome(i int) progress {
 }
 
 // failure returns the first failure that ends the run, if there is one.
-func (t *turn) failure() (first progress, failing bool) {
+func (t *decision) failure() (first progress, failing bool) {
 	switch {
 	case t.stopping != nil:
 		return *t.stopping, true
@@ -201,7 +201,7 @@ func (t *turn) failure() (first progress, failing bool) {
 }
 
 // failed returns the first failure of a step, or of a goal, that ends the run, if there is one.
-func (t *turn) failed() (first progress, failing bool) {
+func (t *decision) failed() (first progress, failing bool) {
 	if len(t.goals) > 0 {
 		return t.goalMissed()
 	}
@@ -217,7 +217,7 @@ func (t *turn) failed() (first progress, failing bool) {
 }
 
 // begin begins a step.
-func (t *turn) begin(i int) {
+func (t *decision) begin(i int) {
 	s := &t.Program.steps[i]
 	a := &s.action
 	where := t.scope(i, placeStep)
@@ -260,7 +260,7 @@ func (t *turn) begin(i int) {
 }
 
 // set ends a step with a value, if it fits.
-func (t *turn) set(i int, a *action, value json.RawMessage) {
+func (t *decision) set(i int, a *action, value json.RawMessage) {
 	if err := a.schema.Check(value, t.stopped); err != nil {
 		t.record(i, *failedAs(codeSchema, "the value does not fit: %v", err))
 		return
@@ -279,7 +279,7 @@ func (a *action) failed(f contract.Failure) contract.Failure {
 }
 
 // inputOf returns the input of a step: the run's unless it says otherwise. Undoing a step gets all that is known of it.
-func (t *turn) inputOf(a *action, where *stepScope) (json.RawMessage, error) {
+func (t *decision) inputOf(a *action, where *stepScope) (json.RawMessage, error) {
 	switch {
 	case a.input != nil:
 		return a.input.json(where)
@@ -295,7 +295,7 @@ func (t *turn) inputOf(a *action, where *stepScope) (json.RawMessage, error) {
 }
 
 // commandOf returns the command that calls a function, starts a child or another run, or makes a request.
-func (t *turn) commandOf(id string, a *action, where *stepScope) (any, error) {
+func (t *decision) commandOf(id string, a *action, where *stepScope) (any, error) {
 	if a.kind == kindHTTP {
 		return t.request(id, a, where)
 	}
@@ -329,7 +329,7 @@ func orLatest(deployment string) string {
 	return deployment
 }
 
-func (t *turn) wait(i int, a *action, where *stepScope) {
+func (t *decision) wait(i int, a *action, where *stepScope) {
 	command := wait{Type: "wait", ID: t.Program.steps[i].id, For: duration(a.pause)}
 	if a.until != nil {
 		until, err := timeOf(a.until, where)
@@ -361,8 +361,9 @@ func timeOf(v *template, where *stepScope) (at time.Time, err error) {
 	return *until, nil
 }
 
-// closeAll closes what the steps that have ended do not need any more. It reports whether this turn has space for all.
-func (t *turn) closeAll() bool {
+// closeAll closes what the steps that have ended do not need any more. It reports whether this decision has space for
+// all.
+func (t *decision) closeAll() bool {
 	for i := range t.Program.steps {
 		if !t.steps[i].status.ended() || !t.hooks[i] && !t.limits[i] {
 			continue
@@ -376,7 +377,7 @@ func (t *turn) closeAll() bool {
 }
 
 // close closes what a step that has ended does not need any more.
-func (t *turn) close(i int) {
+func (t *decision) close(i int) {
 	id := t.Program.steps[i].id
 	if t.hooks[i] {
 		t.send(partOf{"closeHook", id})
@@ -388,14 +389,14 @@ func (t *turn) close(i int) {
 	}
 }
 
-func (t *turn) skip(i int, why string) {
+func (t *decision) skip(i int, why string) {
 	id := t.Program.steps[i].id
 	t.send(recordStep{Type: "recordStep", ID: id, Name: id, Skipped: why})
 	t.steps[i] = progress{status: statusSkipped, output: orNull(nil), why: why}
 }
 
 // record records that a step has failed here.
-func (t *turn) record(i int, f contract.Failure) {
+func (t *decision) record(i int, f contract.Failure) {
 	f = accepted(f)
 	id := t.Program.steps[i].id
 	t.send(recordStep{Type: "recordStep", ID: id, Name: id, Error: &f})
@@ -413,8 +414,8 @@ func accepted(f contract.Failure) contract.Failure {
 	return f
 }
 
-// next returns the position of the next event, for the order of failures in one turn.
-func (t *turn) next() int64 {
+// next returns the position of the next event, for the order of failures in one decision.
+func (t *decision) next() int64 {
 	last := int64(0)
 	if t.overdue != nil {
 		last = t.overdue.seq
@@ -425,7 +426,7 @@ func (t *turn) next() int64 {
 	return last + 1
 }
 
-func (t *turn) failStep(i int, a *action, where *stepScope) {
+func (t *decision) failStep(i int, a *action, where *stepScope) {
 	text, err := a.message.json(where)
 	if err != nil {
 		t.record(i, expressionFailed("message", err))
@@ -445,7 +446,7 @@ func plain(value json.RawMessage) string {
 
 // complete ends the run with an output, or has it fail like any other failure if there is none. It reports whether it
 // has decided anything that may lead to more.
-func (t *turn) complete(output json.RawMessage, err error) (moved bool) {
+func (t *decision) complete(output json.RawMessage, err error) (moved bool) {
 	switch {
 	case err != nil:
 		return t.fail(failedWith(expressionFailed("output", err), t.next()))
@@ -460,7 +461,7 @@ func (t *turn) complete(output json.RawMessage, err error) (moved bool) {
 
 // output returns the output of a run whose steps have all ended: by default, an object of the outputs that no other
 // step needs.
-func (t *turn) output() (json.RawMessage, error) {
+func (t *decision) output() (json.RawMessage, error) {
 	switch {
 	case t.single:
 		return t.outcome(0).output, nil

@@ -342,8 +342,8 @@ steps:
 	})
 }
 
-// TestTurnsFitInAnswers tests the longest turn: all signals begin, and end since the last step fails.
-func TestTurnsFitInAnswers(t *testing.T) {
+// TestDecisionsFitInAnswers tests the longest decision: all signals begin, and end since the last step fails.
+func TestDecisionsFitInAnswers(t *testing.T) {
 	t.Parallel()
 	var document strings.Builder
 	document.WriteString("flow: f\nsteps:\n")
@@ -382,7 +382,7 @@ steps: {a: {fail: {message: "${input}", code: x}}}
 	}
 }
 
-// TestValuesAreLimited tests values that are larger together than a turn may make, though each is small.
+// TestValuesAreLimited tests values that are larger together than a decision may make, though each is small.
 func TestValuesAreLimited(t *testing.T) {
 	t.Parallel()
 	large := json.RawMessage(`"` + strings.Repeat("x", maxMade/4) + `"`)
@@ -403,7 +403,7 @@ func TestValuesAreLimited(t *testing.T) {
 			[]string{"a completed", "b completed", "d failed", "c completed"},
 		},
 		{
-			"that undo gets, in a later turn",
+			"that undo gets, in a later decision",
 			`{a: {call: a, undo: {call: u}}, b: {needs: a, call: b, input: 1, undo: {call: u, input: "${input}"}},
 			  c: {needs: a, call: c, input: 1, undo: {call: u, input: "${[input, input]}"}},
 			  d: {needs: a, call: d, input: 1, undo: {call: u, input: "${input}"}},
