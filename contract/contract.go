@@ -56,9 +56,9 @@ type Call struct {
 	Run   Run    `json:"run"`
 	// Step is the step to execute; only for TypeStep.
 	Step *Step `json:"step,omitempty"`
-	// Heard is the position up to which the function knew the log when the run's last invocation was answered; nil for
+	// Known is the position up to which the function knew the log when the run's last invocation was answered; nil for
 	// TypeStep.
-	Heard *int64 `json:"heard,omitempty"`
+	Known *int64 `json:"known,omitempty"`
 	// HooksURL is the beginning of the URL of every webhook, which a token completes.
 	HooksURL string `json:"hooksUrl,omitempty"`
 	// LogBytes is the size of the payloads of Events, in bytes.
@@ -82,7 +82,7 @@ type Server struct {
 // features are the names of what this server can do beyond version 1 of the contract. Answers are read strictly, so a
 // function may use a field or a command only if the call offers its feature.
 var features = []string{
-	"seen", "commands", "at", "heard", "firstAttempt", "retryAfter",
+	"seen", "commands", "at", "known", "firstAttempt", "retryAfter",
 	"cancelStep", "cancelWait", "cancel",
 	"await", "keep", "blocked",
 	"store", "inbox", "skipped",

@@ -31,9 +31,9 @@ type awaitModel struct {
 	// underWay is set during an invocation, and fresh if something happened since its start that the function does not
 	// learn from a response.
 	underWay, fresh bool
-	// length is that of the log, and called the length as the call has it. The function knows the log up to heard, and
+	// length is that of the log, and called the length as the call has it. The function knows the log up to known, and
 	// must hear of what happened at must.
-	length, called, heard, must int64
+	length, called, known, must int64
 	// followed is the length after the last commands whose events the function has read.
 	followed int64
 	// due is set if the run must be invoked. Forgot is set if something other than an answer has made everything wake the
@@ -57,11 +57,11 @@ func (m *awaitModel) answer(a *awaitSet, seen int64) {
 	if seen == 0 {
 		seen = m.called
 	}
-	m.underWay, m.awaits, m.heard = false, a, max(m.heard, seen)
+	m.underWay, m.awaits, m.known = false, a, max(m.known, seen)
 	if a == nil {
 		m.due = m.fresh
 	} else {
-		m.due = m.must > m.heard || m.holds()
+		m.due = m.must > m.known || m.holds()
 	}
 }
 
@@ -189,7 +189,7 @@ func (s *awaitScenario) startInline(rt *rapid.T) {
 	}
 	s.run, s.length = run, run.LastSeq
 	s.invocation = s.worker.Bind(queue.Delivery{
-		Project: project, RunID: run.ID, Work: message.WorkRun, Lease: lease, Heard: s.heard,
+		Project: project, RunID: run.ID, Work: message.WorkRun, Lease: lease, Known: s.known,
 	})
 	s.start()
 }

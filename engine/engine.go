@@ -110,10 +110,10 @@ func (e *Engine) answer(ctx context.Context, d queue.Delivery, run entities.Run,
 	}
 	end := &invocationEnd{
 		Delivery: d, reservation: e.queue.Reserve(d.Project, d.DeploymentID),
-		heard: max(d.Heard, cmp.Or(plan.Seen, run.LastSeq)),
+		known: max(d.Known, cmp.Or(plan.Seen, run.LastSeq)),
 	}
 	if plan.Await != nil {
-		end.awaiting = &eventlog.Awaiting{Condition: *plan.Await, Heard: end.heard, Called: run.LastSeq}
+		end.awaiting = &eventlog.Awaiting{Condition: *plan.Await, Known: end.known, Called: run.LastSeq}
 	}
 	if plan.Seen > 0 {
 		end.by = &queue.Copy{Knows: plan.Seen}

@@ -22,8 +22,8 @@ type invocationEnd struct {
 
 	// reservation is the slot in this process for the next invocation.
 	reservation queue.Reservation
-	// heard is the position up to which the function knows the log.
-	heard int64
+	// known is the position up to which the function knows the log.
+	known int64
 	// awaiting is what the run awaits, if the answer says so.
 	awaiting *eventlog.Awaiting
 	// by is the copy of the call that has answered; nil if it has not said what it knows.
@@ -40,7 +40,7 @@ type invocationEnd struct {
 // Lock checks the lease. It resets the state first, since the transaction may be retried.
 func (e *invocationEnd) Lock(b *pgx.Batch) func([]eventlog.Request) error {
 	*e = invocationEnd{
-		Delivery: e.Delivery, reservation: e.reservation, heard: e.heard, awaiting: e.awaiting, by: e.by, guard: e.Guard(b),
+		Delivery: e.Delivery, reservation: e.reservation, known: e.known, awaiting: e.awaiting, by: e.by, guard: e.Guard(b),
 	}
 	return func([]eventlog.Request) error { return cmp.Or(e.guard.Check(), e.guard.CheckCopy(e.by)) }
 }
@@ -76,14 +76,14 @@ func (e *invocationEnd) AddTo(s *pg.Conditional, o eventlog.Outlook) {
 	default:
 		e.EndIf(s, ` AND NOT redeliver`, e.by)
 	}
-	e.NoteHeard(s, e.heard)
+	e.NoteKnown(s, e.known)
 }
 
 // afterCommit calls the function for the next invocation, if it was started, and wakes the timer. If the
 // transaction failed, it releases the next invocation's lease instead, since the commit may have happened all the same.
 func (e *invocationEnd) afterCommit(q *queue.Queue, err error) {
 	if e.next != nil {
-		e.next.Heard = e.heard // the start was read before the note was written
+		e.next.Known = e.known // the start was read before the note was written
 		e.reservation.Start(*e.next, err)
 	}
 	if e.timerSet {

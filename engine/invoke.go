@@ -197,7 +197,7 @@ func (e *Engine) newCall(ctx context.Context, d queue.Delivery, run *entities.Ru
 	}
 	c := contract.Call{
 		Type: contract.TypeWorkflow, Invocation: d.Lease, Attempt: d.DeliveryCount, Server: contract.Offer(),
-		Run: contract.About(*run), Heard: &d.Heard, HooksURL: e.hooksURL, Since: kept.seq, Keep: kept.by,
+		Run: contract.About(*run), Known: &d.Known, HooksURL: e.hooksURL, Since: kept.seq, Keep: kept.by,
 	}
 	stored := int64(0)
 	for _, e := range page.Events {

@@ -37,8 +37,8 @@ func TestLongLogsAreSentInPages(t *testing.T) {
 	d.wantEnd(t, id, entities.RunCompleted, fmt.Sprintf("[%d,%d]", contract.InlineEvents, contract.InlineEvents))
 }
 
-// TestCompressedPayloadsInCallsAreLimited: a call whose payloads are much larger than the log needs more memory, and has
-// fewer events.
+// TestCompressedPayloadsInCallsAreLimited: a call whose payloads are much larger than the log needs more memory, and
+// has fewer events.
 func TestCompressedPayloadsInCallsAreLimited(t *testing.T) {
 	t.Parallel()
 	const events, decoded = 40, 1 << 20
@@ -75,15 +75,15 @@ func TestCompressedPayloadsInCallsAreLimited(t *testing.T) {
 // said. A failed call does not count.
 func TestCallsSayWhatTheFunctionKnows(t *testing.T) {
 	t.Parallel()
-	type known struct{ Heard, Length int64 }
+	type known struct{ Known, Length int64 }
 	var calls []known
 	var mu sync.Mutex
 	d := newServer(t, testdb.New(t))
 	d.runs = d.runs.WithPublicURL("https://stepwell.test/base/")
 	d.register(t, deployment, serve(t, func(c *functionCall) {
 		if c.Type == contract.TypeStep {
-			if c.Heard != nil {
-				t.Errorf("the call of a step says heard %d", *c.Heard)
+			if c.Known != nil {
+				t.Errorf("the call of a step says known %d", *c.Known)
 			}
 			_, _ = c.w.Write([]byte(`1`))
 			return
@@ -92,7 +92,7 @@ func TestCallsSayWhatTheFunctionKnows(t *testing.T) {
 			t.Errorf("got hooksUrl %q and logBytes %d", c.HooksURL, c.LogBytes)
 		}
 		mu.Lock()
-		calls = append(calls, known{*c.Heard, int64(len(c.Events))})
+		calls = append(calls, known{*c.Known, int64(len(c.Events))})
 		n := len(calls)
 		mu.Unlock()
 		answers := []string{

@@ -20,9 +20,9 @@ import (
 // Awaiting is what an answer says about the run's next invocation.
 type Awaiting struct {
 	Condition await.Condition
-	// Heard is the position up to which the function knows the run's log, and Called the length of the log as the call
+	// Known is the position up to which the function knows the run's log, and Called the length of the log as the call
 	// had it.
-	Heard, Called int64
+	Known, Called int64
 
 	// Left is what the run awaits after the append; nil if it must be invoked at once. Package eventlog sets this
 	// field.
@@ -104,7 +104,7 @@ func (d *decision) settle(a *Awaiting, f facts, now time.Time) {
 		return
 	}
 	left, met := a.Condition.Pending(d.after.open(), run.LastSeq)
-	wakes := f.unheard || met && run.LastSeq > a.Heard
+	wakes := f.missed || met && run.LastSeq > a.Known
 	switch {
 	case wakes && run.LastSeq > a.Called:
 		run.Await = nil
@@ -148,9 +148,9 @@ func (a *Awaiting) items() (steps []entities.StepID, waits []entities.WaitID) {
 	return steps, waits
 }
 
-// loadUnheard queues a read whether an event has arrived during the invocation that has the run invoked whatever its
+// loadMissed queues a read whether an event has arrived during the invocation that has the run invoked whatever its
 // function awaits.
-func (a *Awaiting) loadUnheard(b *pgx.Batch, runID entities.RunID, into *bool) {
+func (a *Awaiting) loadMissed(b *pgx.Batch, runID entities.RunID, into *bool) {
 	if a == nil {
 		return
 	}
@@ -158,12 +158,12 @@ func (a *Awaiting) loadUnheard(b *pgx.Batch, runID entities.RunID, into *bool) {
 		SELECT EXISTS (
 			SELECT FROM events WHERE run_id = $1 AND seq > $2
 				AND (type IN ('hook_received', 'hook_conflict', 'cancel_requested')
-					OR type = 'step_started' AND data ? 'resumed'))`, runID, a.Heard,
+					OR type = 'step_started' AND data ? 'resumed'))`, runID, a.Known,
 	).QueryRow(func(row pgx.Row) error { return row.Scan(into) })
 }
 
-// mustBeHeard reports whether an event has the run invoked whatever its function awaits; see [Awaiting.loadUnheard].
-func mustBeHeard(e entities.Event) bool {
+// mustBeSeen reports whether an event has the run invoked whatever its function awaits; see [Awaiting.loadMissed].
+func mustBeSeen(e entities.Event) bool {
 	switch e.Type {
 	case entities.EventHookReceived, entities.EventHookConflict, entities.EventCancelRequested:
 		return true
@@ -184,12 +184,12 @@ func (c *runCache) addAwaited(a *Awaiting, requests []Request, f *facts) bool {
 	if !ok {
 		return false
 	}
-	if f.Run.LastSeq > a.Heard {
+	if f.Run.LastSeq > a.Known {
 		log := c.logOf(f.Run)
 		if log == nil {
 			return false
 		}
-		f.unheard = slices.ContainsFunc(log[a.Heard:], mustBeHeard)
+		f.missed = slices.ContainsFunc(log[a.Known:], mustBeSeen)
 	}
 	known := func(kind, id string, cached bool) {
 		created := slices.ContainsFunc(requests, func(r Request) bool {

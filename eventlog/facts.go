@@ -51,8 +51,8 @@ type facts struct {
 	stepGate *stepGate
 	// admitted is set if the requests have passed the fence together.
 	admitted bool
-	// unheard is set if the answer's function must hear of an event that arrived during its invocation.
-	unheard bool
+	// missed is set if the answer's function must see an event that arrived during its invocation.
+	missed bool
 }
 
 // receipt is an event that a request may repeat: a hook_received with a resume ID, or an event with a mark. The event
@@ -107,7 +107,7 @@ func lockAndRead(b *pgx.Batch, c call) *facts {
 			store.LoadSizes(b, runID, f.Store)
 		}
 	}
-	c.Await.loadUnheard(b, runID, &f.unheard)
+	c.Await.loadMissed(b, runID, &f.missed)
 	if len(steps) > 0 {
 		store.LoadSteps(b, runID, steps, f.Steps)
 	}

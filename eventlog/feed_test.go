@@ -40,7 +40,7 @@ func (f *fixture) waitForOpenTransactions(t tb) {
 	for deadline := time.After(testTimeout); ; {
 		var settled bool
 		if err := f.pool.QueryRow(t.Context(), `
-			SELECT NOT EXISTS (SELECT FROM events WHERE project = $1 AND xid >= `+pg.FeedPlace(`pg_snapshot_xmin(pg_current_snapshot())`)+`)`,
+			SELECT NOT EXISTS (SELECT FROM events WHERE project = $1 AND xid >= `+pg.FeedPosition(`pg_snapshot_xmin(pg_current_snapshot())`)+`)`,
 			home).Scan(&settled); err != nil {
 			t.Fatal(err)
 		}

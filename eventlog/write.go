@@ -14,11 +14,11 @@ import (
 	"github.com/stepwell-dev/stepwell/starts/trigger"
 )
 
-// The xid of an event is the place of its transaction ([pg.FeedPlace]), but never less than that of the run's previous
+// The xid of an event is the place of its transaction ([pg.FeedPosition]), but never less than that of the run's previous
 // event: the feed of a project lists events by xid, and must list those of a run in their order.
 var (
 	// xidOfNow is for transactions that begin after the previous event was committed, as those of cached runs do.
-	xidOfNow = pg.FeedPlace(`pg_current_xact_id()`)
+	xidOfNow = pg.FeedPosition(`pg_current_xact_id()`)
 	// xidInOrder is for transactions that may have waited for the run's lock: their place may be before that of a
 	// transaction that appended meanwhile.
 	xidInOrder = `greatest(` + xidOfNow + `, (SELECT xid FROM events WHERE run_id = $1 AND seq = $2::bigint - 1))`

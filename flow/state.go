@@ -36,9 +36,9 @@ type progress struct {
 	why    string          // the reason for which it was skipped
 	// seq orders the ends of steps.
 	seq int64
-	// tried is set while an attempt has no result, pausing while the next one has not begun, and doubtful once nobody
-	// knows what an earlier one has done. Told is set once a child is asked to cancel.
-	tried, pausing, doubtful, told bool
+	// inFlight is set while an attempt has no result, pausing while the next one has not begun, and uncertain once the
+	// result of an earlier one was lost. Asked is set once a child is asked to cancel.
+	inFlight, pausing, uncertain, asked bool
 }
 
 // history is what the log of a run says about the run itself.
@@ -158,7 +158,7 @@ func (s *state) applyAt(id string, e Event) error {
 		s.applyLimit(i, e)
 		return nil
 	case cancelSuffix:
-		s.steps[i].told = true
+		s.steps[i].asked = true
 		return nil
 	}
 	if err := s.applyStep(&list[i], i, e); err != nil {
@@ -207,14 +207,14 @@ func (s *state) applyStep(p *progress, i int, e Event) error {
 	if p.status.ended() {
 		return nil
 	}
-	doubtful := p.doubtful
-	defer func() { p.doubtful = p.doubtful || doubtful }()
+	uncertain := p.uncertain
+	defer func() { p.uncertain = p.uncertain || uncertain }()
 	switch e.Type {
 	case entities.EventStepStarted:
-		p.tried, p.pausing, p.doubtful = true, false, p.tried
+		p.inFlight, p.pausing, p.uncertain = true, false, p.inFlight
 	case entities.EventStepRetrying:
 		f, err := failureOf(e)
-		p.tried, p.pausing, p.doubtful = false, true, unknownOutcome[f.Code]
+		p.inFlight, p.pausing, p.uncertain = false, true, unknownOutcome[f.Code]
 		return err
 	case entities.EventStepCreated, entities.EventWaitCreated, entities.EventHookCreated:
 		p.status = statusOpen

@@ -52,8 +52,7 @@ type Outcome struct {
 // trialStart is when each trial begins.
 var trialStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// ErrStuck reports a run that has not ended, and in which nothing will happen any more: it waits for a signal that does
-// not come. The outcome has no status then.
+// ErrStuck reports a run that waits forever, such as for a signal that does not come. The outcome has no status then.
 var ErrStuck = errors.New("nothing is under way, and the run has not ended")
 
 // Run runs the program until its run has ended, or nothing more can happen.

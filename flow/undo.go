@@ -100,21 +100,21 @@ func (t *decision) cancel(i int) bool {
 	default:
 		t.send(partOf{"cancelStep", s.id})
 	}
-	doubtful := t.steps[i].doubtful
+	uncertain := t.steps[i].uncertain
 	t.steps[i] = failedWith(contract.Failure{Message: "cancelled", Code: contract.CodeCancelled}, t.next())
-	t.steps[i].doubtful = doubtful
+	t.steps[i].uncertain = uncertain
 	return true
 }
 
 // cancelChild asks a child to cancel, once: the log notes it, since it has no event for such a request.
 func (t *decision) cancelChild(i int) bool {
-	if t.steps[i].told {
+	if t.steps[i].asked {
 		return false
 	}
 	s := &t.Program.steps[i]
 	t.send(cancelChild{"cancelStep", s.id, duration(s.action.grace)})
 	t.send(recordStep{Type: "recordStep", ID: s.id + cancelSuffix, Name: s.id + cancelSuffix})
-	t.steps[i].told = true
+	t.steps[i].asked = true
 	return true
 }
 
@@ -125,7 +125,7 @@ func (s *state) needsUndo(i int) bool {
 		return p.status == statusCompleted && s.groups[i].isKept()
 	}
 	return s.Program.steps[i].undo != nil &&
-		(p.status == statusCompleted || p.status == statusFailed && (unknownOutcome[p.code] || p.doubtful))
+		(p.status == statusCompleted || p.status == statusFailed && (unknownOutcome[p.code] || p.uncertain))
 }
 
 // unknownOutcome are the codes of failures after which a step may have been carried out.

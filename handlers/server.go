@@ -237,7 +237,7 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 func (o Options) wire() *wire.Server {
 	return &wire.Server{
 		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Reader: pg.NewPool(o.Pool), Logger: o.Logger, Draining: o.Draining,
-		PullByDefault: o.PullByDefault, Fence: o.Fence, Told: world.NewClients(),
+		PullByDefault: o.PullByDefault, Fence: o.Fence, Clients: world.NewClients(),
 		Problem: func(err error) wire.Problem {
 			p := problemOf(err)
 			w := wire.Problem{Status: p.status, Code: p.code, Message: p.message, RetryAfter: p.retryAfter}

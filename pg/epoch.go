@@ -12,10 +12,10 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// The events of a project are ordered by places. A place is the number of the transaction that wrote the event, in an
-// order that outlives the cluster. A restore from a backup makes these numbers go back, and a dump that is restored in
-// another cluster meets others. So the time of a database is divided into epochs. One begins whenever Postgres was
-// started, before anything is written: whatever is restored, Postgres is started for it.
+// The events of a project are ordered by positions. A position is the number of the transaction that wrote the event,
+// in an order that outlives the cluster. A restore from a backup makes these numbers go back, and a dump that is
+// restored in another cluster meets others. So the time of a database is divided into epochs. One begins whenever
+// Postgres was started, before anything is written: whatever is restored, Postgres is started for it.
 //
 //   - What an epoch adds to the numbers, its base, puts all its places after those of earlier epochs. It stays the same
 //     while the numbers go on, as after a restart or a failover.
@@ -28,8 +28,8 @@ import (
 // FeedBase is the base of the current epoch.
 const FeedBase = `(SELECT base FROM feed_epochs ORDER BY number DESC LIMIT 1)`
 
-// FeedPlace returns the SQL for the place of a transaction, given the SQL for its number.
-func FeedPlace(xid string) string {
+// FeedPosition returns the SQL for the place of a transaction, given the SQL for its number.
+func FeedPosition(xid string) string {
 	return `((` + xid + `)::text::bigint + ` + FeedBase + `)::text::xid8`
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// watchInterval is how often [Primary.Watch] looks whether the database has said anything.
+	// watchInterval is how often [Primary.Watch] checks whether the database has said anything.
 	watchInterval = 250 * time.Millisecond
 	// maxSilent is how many intervals the database may say nothing, although it was asked. With the rest of an interval,
 	// a request learns of it within 2 s.
@@ -24,16 +24,16 @@ var errSilent = errors.New("the database does not answer")
 
 // silence decides whether the database is silent.
 type silence struct {
-	heard  uint64 // the number of reads at the last look
-	missed int    // looks in a row at which there was nothing new
+	reads  uint64 // the number of reads at the last check
+	missed int    // checks in a row at which there was nothing new
 }
 
-// look takes the number of reads so far, and reports whether the database should be asked for a sign, and whether it is
-// silent. A look that comes late proves nothing: this process was frozen, or had no processor.
-func (s *silence) look(heard uint64, late bool) (ask, silent bool) {
+// check takes the number of reads so far, and reports whether the database should be asked for a sign, and whether it
+// is silent. A check that comes late proves nothing: this process was frozen, or had no processor.
+func (s *silence) check(reads uint64, late bool) (ask, silent bool) {
 	switch {
-	case heard != s.heard:
-		s.heard, s.missed = heard, 0
+	case reads != s.reads:
+		s.reads, s.missed = reads, 0
 	case !late:
 		s.missed++
 	}
@@ -43,7 +43,7 @@ func (s *silence) look(heard uint64, late bool) (ask, silent bool) {
 // Watch notices when the database says nothing any more, on any connection: its processes or its host are stopped, or
 // the network swallows everything. Statements would otherwise wait for an answer until the kernel gives the connection
 // up, and requests with them. Watch closes all connections, and opens none before the database has answered it again.
-// It asks only when nothing has been heard for a while, on a connection of its own: a slow statement, a busy pool or a
+// It asks only when nothing has been read for a while, on a connection of its own: a slow statement, a busy pool or a
 // commit that waits for a standby are no silence. It returns when the context ends.
 func (p *Primary) Watch(ctx context.Context, config *pgx.ConnConfig) {
 	ask := make(chan struct{}, 1)
@@ -64,7 +64,7 @@ func (p *Primary) Watch(ctx context.Context, config *pgx.ConnConfig) {
 		case <-ticks.C:
 		}
 		now := p.now()
-		asks, silent := s.look(p.reads.Load(), now.Sub(last) > 2*watchInterval)
+		asks, silent := s.check(p.reads.Load(), now.Sub(last) > 2*watchInterval)
 		last = now
 		if asks {
 			poke(ask)

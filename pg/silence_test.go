@@ -145,7 +145,7 @@ func TestSilentDatabaseEndsStatements(t *testing.T) {
 	})
 }
 
-// TestSlowStatementsAreNoSilence: nothing is heard for long, but the database answers those who ask.
+// TestSlowStatementsAreNoSilence: nothing is read for long, but the database answers those who ask.
 func TestSlowStatementsAreNoSilence(t *testing.T) {
 	t.Parallel()
 	pool := watchedPool(t, testdb.New(t))
@@ -160,24 +160,24 @@ func TestSilenceIsNoticedWithinTwoSeconds(t *testing.T) {
 	if longest := (maxSilent + 1) * watchInterval; longest > 2*time.Second {
 		t.Errorf("silence is noticed after up to %s", longest)
 	}
-	type look struct {
-		heard       uint64
+	type observation struct {
+		reads       uint64
 		late        bool
 		ask, silent bool
 	}
-	quiet, asked := look{heard: 1}, look{heard: 1, ask: true}
-	frozen, silent := look{heard: 1, late: true}, look{heard: 1, ask: true, silent: true}
-	frozenLater := look{heard: 1, late: true, ask: true}
-	for name, looks := range map[string][]look{
-		"silent":             {quiet, asked, asked, asked, asked, asked, silent, silent, {heard: 2}},
-		"frozen":             {quiet, frozen, frozen, frozen, frozen, frozen, frozen, frozen},
-		"frozen meanwhile":   {quiet, asked, asked, asked, asked, asked, frozenLater, silent},
-		"heard in between":   {quiet, asked, asked, asked, asked, asked, {heard: 2}, {heard: 2, ask: true}},
-		"heard all the time": {quiet, {heard: 2}, {heard: 3}, {heard: 4}, {heard: 5}, {heard: 6}, {heard: 7}, {heard: 8}},
+	quiet, asked := observation{reads: 1}, observation{reads: 1, ask: true}
+	frozen, silent := observation{reads: 1, late: true}, observation{reads: 1, ask: true, silent: true}
+	frozenLater := observation{reads: 1, late: true, ask: true}
+	for name, looks := range map[string][]observation{
+		"silent":            {quiet, asked, asked, asked, asked, asked, silent, silent, {reads: 2}},
+		"frozen":            {quiet, frozen, frozen, frozen, frozen, frozen, frozen, frozen},
+		"frozen meanwhile":  {quiet, asked, asked, asked, asked, asked, frozenLater, silent},
+		"read in between":   {quiet, asked, asked, asked, asked, asked, {reads: 2}, {reads: 2, ask: true}},
+		"read all the time": {quiet, {reads: 2}, {reads: 3}, {reads: 4}, {reads: 5}, {reads: 6}, {reads: 7}, {reads: 8}},
 	} {
 		var s silence
 		for i, l := range looks {
-			if ask, silent := s.look(l.heard, l.late); ask != l.ask || silent != l.silent {
+			if ask, silent := s.check(l.reads, l.late); ask != l.ask || silent != l.silent {
 				t.Errorf("%s, look %d: got ask %t, silent %t", name, i, ask, silent)
 			}
 		}

@@ -54,9 +54,9 @@ type Delivery struct {
 	// LeasedSeq is how long the log of the run was when the message was leased; 0 if that is not known. Only for messages
 	// for functions.
 	LeasedSeq int64
-	// Heard is the position up to which the function knew the log of the run when it last answered; 0 if it never did.
+	// Known is the position up to which the function knew the log of the run when it last answered; 0 if it never did.
 	// Only for [message.WorkRun].
-	Heard int64
+	Known int64
 
 	// Inline has the start of the work if the transaction that leased it may record the start in the log (inline
 	// start).
@@ -187,9 +187,9 @@ func (d Delivery) KeepIf(c *pg.Conditional, again bool, by *Copy, events int64) 
 	c.Add(pg.Write{SQL: keepSQL, Args: []any{d.Lease, leaseTime, again, request, events}})
 }
 
-// NoteHeard notes, as part of a transaction that holds the lock on the run, up to which position of the log the
-// function knows the run. See [Delivery.Heard].
-func (d Delivery) NoteHeard(w pg.Writer, seq int64) {
+// NoteKnown notes, as part of a transaction that holds the lock on the run, up to which position of the log the
+// function knows the run. See [Delivery.Known].
+func (d Delivery) NoteKnown(w pg.Writer, seq int64) {
 	w.Add(pg.Write{What: "note what the function knows", SQL: `
 		INSERT INTO run_wakes AS w (run_id, acked_seq) SELECT $1::text, $2::bigint WHERE true`, Rest: `
 		ON CONFLICT (run_id) DO UPDATE SET acked_seq = greatest(w.acked_seq, excluded.acked_seq)`, Args: []any{d.RunID, seq}})

@@ -326,7 +326,7 @@ func TestSweepIsAtomic(t *testing.T) {
 	r.scan(t, `SELECT due_at FROM sweeper`, nil, &due)
 	r.exec(t, `
 		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
-		CREATE TRIGGER refuse BEFORE UPDATE OF place ON sweeper FOR EACH ROW EXECUTE FUNCTION refuse()`)
+		CREATE TRIGGER refuse BEFORE UPDATE OF cursor ON sweeper FOR EACH ROW EXECUTE FUNCTION refuse()`)
 	sweeper := r.newWorker(t).sweeper
 	sweeper.Batch = 1 // so that the pass ends elsewhere than it began
 	if woken, err := sweeper.Sweep(t.Context()); err == nil || len(woken) > 0 {

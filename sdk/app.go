@@ -43,7 +43,7 @@ type App struct {
 type AppConfig struct {
 	// Name is the name of the app. That of its deployment is orders@3f20b23, of the name and the build.
 	Name string
-	// Build is what tells one version of the program from another, such as 3f20b23. By default it is the revision that go
+	// Build is the ID of the build, such as 3f20b23. By default it is the revision that go
 	// build stored in the program.
 	Build string
 

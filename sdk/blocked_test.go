@@ -283,7 +283,7 @@ func TestKeptLoggerSpeaksWhenTheWorkflowDoes(t *testing.T) {
 	f := newFake(t, app)
 	app.serving.server = ""
 	first := f.invoke(nil)
-	f.invoke(map[string]any{"heard": 1})
+	f.invoke(map[string]any{"known": 1})
 	if got := lines.String(); first.types() != "recordStep a" || strings.Count(got, "kept=true") != 3 ||
 		strings.Count(got, `msg="has done b"`) != 1 {
 		t.Errorf("after %s: %s", first.types(), got)
@@ -314,17 +314,17 @@ func TestPatchIsTakenThoughMoreEventsAreKnown(t *testing.T) {
 	f.invoke(nil)
 	f.happen("hook_received", "hook", 1)
 	f.invoke(nil)
-	heard := len(f.events(0))
+	known := len(f.events(0))
 	for n := range 3 {
 		f.happen("hook_received", "hook", n+2)
 	}
 	old = false
-	got := f.invoke(map[string]any{"heard": heard})
+	got := f.invoke(map[string]any{"known": known})
 	if !slices.Equal(patched, []int{2, 3, 4}) || !strings.HasSuffix(got.types(), "complete") {
 		t.Errorf("the patch was taken for messages %v: %s", patched, got.types())
 	}
 	before := slices.Clone(patched)
-	f.call(t.Context(), map[string]any{"heard": len(f.events(0))})
+	f.call(t.Context(), map[string]any{"known": len(f.events(0))})
 	if !slices.Equal(patched, before) {
 		t.Errorf("again, it was taken for messages %v", patched)
 	}
@@ -348,7 +348,7 @@ func TestPatchIsNotTakenBeforeALostStep(t *testing.T) {
 		f.append(map[string]any{
 			"type": "hook_created", "correlationId": "hook", "data": map[string]any{"token": "t", "open": open},
 		})
-		got := f.invoke(map[string]any{"heard": 1})
+		got := f.invoke(map[string]any{"known": 1})
 		if ranSlow := strings.Contains(got.types(), "slow"); ranSlow != (open != nil) {
 			t.Errorf("open %v: %s", open, got.types())
 		}

@@ -68,7 +68,7 @@ const (
 
 // required are the features that a server must have. Those that make runs faster, or survive more, may be missing.
 var required = []string{
-	"seen", "at", "heard", "firstAttempt", "retryAfter", "await", "cancelStep", "cancelWait", "cancel", "store", "inbox",
+	"seen", "at", "known", "firstAttempt", "retryAfter", "await", "cancelStep", "cancelWait", "cancel", "store", "inbox",
 }
 
 // invoke runs the workflow as far as it goes. An error means that the run is blocked: nothing is recorded.
@@ -161,7 +161,7 @@ func (a *App) newExecution(d Definition, c call) *execution {
 		}
 	}
 	e.Observe = x.observe
-	e.SetHeard(c.Heard)
+	e.SetExecuted(c.Known)
 	e.Begin(d.name, func(co *engine.Coroutine) {
 		root := &Context{exec: x, co: co, scope: x.root}
 		x.output, x.failed = d.workflow(root, c.Run.Input)

@@ -123,9 +123,9 @@ func (r *replay) prefixes() (lengths []int) {
 // invoke calls the workflow with the first n events.
 func (r *replay) invoke(ctx context.Context, n int) error {
 	c, whole := r.call, n == len(r.events)
-	c.Events, c.Heard = slices.Clone(r.events[:n]), int64(n)
+	c.Events, c.Known = slices.Clone(r.events[:n]), int64(n)
 	if whole && r.end.Seq > 0 { // the end is what the code has caused
-		c.Heard++
+		c.Known++
 	}
 	effects := &noEffects{}
 	ctx, cancel := context.WithTimeout(engine.WithInline(ctx, effects), invocationTime)

@@ -45,9 +45,9 @@ type call struct {
 	HooksURL string         `json:"hooksUrl"`
 	Events   []engine.Event `json:"events"`
 	After    int64          `json:"after"`
-	// Heard is the length of the log at the last call that was answered, and Since is set if Events has only what follows
+	// Known is the length of the log at the last call that was answered, and Since is set if Events has only what follows
 	// that position, because the process Keep has kept the run.
-	Heard int64  `json:"heard"`
+	Known int64  `json:"known"`
 	Since int64  `json:"since"`
 	Keep  string `json:"keep"`
 	Step  struct {

@@ -58,7 +58,7 @@ func TestWarmCallGoesOn(t *testing.T) {
 			t.Fatalf("%s: got %d %s, %d ended", test.name, second.status, second.body, ended)
 		}
 		if second.status != http.StatusOK { // the server sends the whole log
-			second = f.call(t.Context(), map[string]any{"heard": first.Keep.Seq})
+			second = f.call(t.Context(), map[string]any{"known": first.Keep.Seq})
 		}
 		if second.types() != "complete" || strings.Count(lines.String(), "before") != 1 ||
 			strings.Count(lines.String(), "between") != 1 ||

@@ -71,7 +71,7 @@ type server struct {
 	logger *slog.Logger
 	// local means that the server is open because it listens on a loopback address.
 	local bool
-	// pullByDefault lets apps of the Workflow SDK ask for their deliveries that were not told to.
+	// pullByDefault lets apps of the Workflow SDK ask for their deliveries by default.
 	pullByDefault bool
 
 	pool        *pgxpool.Pool

@@ -43,7 +43,7 @@ func (m *machine) checkWhy(rt *rapid.T) {
 		}
 	}
 	slices.Sort(stranded)
-	m.exec(rt, `UPDATE sweeper SET due_at = now(), place = ''`)
+	m.exec(rt, `UPDATE sweeper SET due_at = now(), cursor = ''`)
 	sweeper := cluster.NewSweeper(m.s.pool, m.s.queue, m.s.logger)
 	sweeper.Interval = 24 * time.Hour
 	if _, err := sweeper.Sweep(m.ctx); err != nil {

@@ -47,7 +47,7 @@ type Entry struct {
 	// Size is the size of the payload in bytes, whether or not the payload was read. Payloads larger than
 	// [MaxListedPayload] are not read.
 	Size int64
-	// Xid is the place of the event in the order of a project's events: see [pg.FeedPlace].
+	// Xid is the place of the event in the order of a project's events: see [pg.FeedPosition].
 	Xid uint64
 
 	epoch string // in which the entry of a project's events was read

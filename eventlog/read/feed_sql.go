@@ -94,7 +94,7 @@ func (s *search) ofRun(runID entities.RunID) string {
 // afterCursor returns the condition that events follow the cursor, and that no open transaction can add one before
 // them.
 func (s *search) afterCursor() string {
-	sql := ` AND xid < ` + pg.FeedPlace(`pg_snapshot_xmin(pg_current_snapshot())`)
+	sql := ` AND xid < ` + pg.FeedPosition(`pg_snapshot_xmin(pg_current_snapshot())`)
 	if s.Cursor == "" && s.from == (FeedCursor{}) {
 		return sql
 	}

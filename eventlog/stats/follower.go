@@ -113,7 +113,7 @@ const rebuildPause = 100 * time.Millisecond
 // same time. Meanwhile Rebuild reports the time up to which all these projects are counted.
 func (f *Follower) Rebuild(ctx context.Context, projects []entities.Project, report func(completeTo time.Time)) error {
 	var next string
-	sql := `SELECT (` + pg.FeedPlace(`pg_snapshot_xmax(pg_current_snapshot())`) + `)::text`
+	sql := `SELECT (` + pg.FeedPosition(`pg_snapshot_xmax(pg_current_snapshot())`) + `)::text`
 	if err := f.pool.QueryRow(ctx, sql).Scan(&next); err != nil {
 		return fmt.Errorf("read the next transaction: %w", err)
 	}

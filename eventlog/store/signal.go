@@ -68,7 +68,7 @@ func InsertSignal(ctx context.Context, q pg.Querier, s Signal, kept, known time.
 	rows, err := q.Query(ctx, `
 		INSERT INTO signals AS s (project, id, name, key, data, keep_until, expires_at, root_id, depth, xid)
 		VALUES ($1, $2, $3, $4, $5, now() + $6, now() + greatest($6::interval, $7::interval), $8, $9,
-			`+pg.FeedPlace(`pg_current_xact_id()`)+`)
+			`+pg.FeedPosition(`pg_current_xact_id()`)+`)
 		ON CONFLICT (project, name, key) WHERE key <> '' DO UPDATE SET key = s.key
 		RETURNING `+signalColumns, s.Project, s.ID, s.Name, s.Key, s.Data, kept, known, s.RootID, s.Depth)
 	// DO NOTHING would return no row for an earlier signal; this update changes nothing, and returns and locks the row.

@@ -42,7 +42,7 @@ func newHealthJSON(d queue.Deployment) *api.Health {
 		Path: d.Health.Path, Every: text(d.Health.Every), Timeout: text(d.Health.Timeout),
 		FailAfter: int64(d.Health.FailAfter), RecoverAfter: int64(d.Health.RecoverAfter),
 		TrialEvery: text(d.Health.TrialEvery),
-		Status: "healthy", ProbedAt: optionalTime(d.ProbedAt), Failures: int64(d.Failures), LastError: d.Error,
+		Status:     "healthy", ProbedAt: optionalTime(d.ProbedAt), Failures: int64(d.Failures), LastError: d.Error,
 		UnhealthySince: optionalTime(d.UnhealthySince), TrialAt: optionalTime(d.TrialAt),
 	}
 	switch {

@@ -155,11 +155,11 @@ func (s *Server) addRun(ctx context.Context, d *queue.Delivery, process string) 
 	if d.RunID == "" {
 		return
 	}
-	body, upTo, err := s.Body(ctx, *d, s.Told.Position(process, d.RunID))
+	body, upTo, err := s.Body(ctx, *d, s.Clients.Position(process, d.RunID))
 	if err != nil {
 		s.Logger.WarnContext(ctx, "deliver without the log", "message", d.ID, "run", d.RunID, "error", err)
 		return
 	}
 	d.Body, d.ContentType = body, world.MIME
-	s.Told.Note(process, d.RunID, upTo)
+	s.Clients.Note(process, d.RunID, upTo)
 }

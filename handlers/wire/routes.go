@@ -28,8 +28,8 @@ type Server struct {
 	PullByDefault bool
 	// Fence serves runs with a fence: spec version 9.
 	Fence bool
-	// Told is what the processes that ask for their deliveries have been told about runs.
-	Told *world.Clients
+	// Clients is what the processes that ask for their deliveries know of runs.
+	Clients *world.Clients
 	// Problem translates an error that is only a part of an answer.
 	Problem func(error) Problem
 	// Draining is done when the server is about to stop. Clients that follow a stream or wait for a run must then

@@ -91,7 +91,7 @@ func (s *Server) current(
 	known := *after
 	*after = 0
 	now, cached := s.Log.Cached(ctx, d.Project, d.RunID, d.LeasedSeq)
-	if !cached || known > now.Run.LastSeq { // another process has told the app more than this one knows
+	if !cached || known > now.Run.LastSeq { // another process has sent the app more than this one knows
 		now = eventlog.Result{}
 		now.Run, err = store.RunByID(ctx, s.Reader, d.Project, d.RunID)
 	}

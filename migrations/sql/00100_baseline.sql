@@ -438,7 +438,7 @@ CREATE TABLE processes (
 -- The sweeper's position among the live runs, and when it runs next. A single row.
 CREATE TABLE sweeper (
     one boolean DEFAULT true PRIMARY KEY,
-    place text COLLATE "C" NOT NULL DEFAULT '',
+    cursor text COLLATE "C" NOT NULL DEFAULT '',
     due_at timestamptz NOT NULL DEFAULT now(),
     CONSTRAINT sweeper_one_check CHECK (one)
 );

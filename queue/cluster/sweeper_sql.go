@@ -22,7 +22,7 @@ func claimPass(ctx context.Context, tx pgx.Tx, interval time.Duration) (cursor s
 	err = tx.QueryRow(ctx, `
 		UPDATE sweeper SET due_at = now() + $1
 		WHERE one = (SELECT one FROM sweeper WHERE due_at <= now() FOR UPDATE SKIP LOCKED)
-		RETURNING place`, interval-time.Second).Scan(&cursor)
+		RETURNING cursor`, interval-time.Second).Scan(&cursor)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", false, nil
 	}
@@ -31,7 +31,7 @@ func claimPass(ctx context.Context, tx pgx.Tx, interval time.Duration) (cursor s
 
 // saveCursor stores where the next pass continues.
 func saveCursor(ctx context.Context, tx pgx.Tx, cursor string) error {
-	_, err := tx.Exec(ctx, `UPDATE sweeper SET place = $1`, cursor)
+	_, err := tx.Exec(ctx, `UPDATE sweeper SET cursor = $1`, cursor)
 	return wrap("save sweep cursor", err)
 }
 

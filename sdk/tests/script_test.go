@@ -268,7 +268,7 @@ func (a *author) answer(c call) []byte {
 		open = append(open, "wait:"+id)
 	}
 	answer := map[string]any{"commands": commands}
-	if slices.Contains(a.features, "heard") {
+	if slices.Contains(a.features, "known") {
 		answer["seen"] = len(c.Events)
 	}
 	if rapid.IntRange(0, 2).Draw(a.t, "await") == 0 && slices.Contains(a.features, "await") {

@@ -55,16 +55,16 @@ type Engine struct {
 	*scheduler
 	Config
 
-	history *history
-	order   order
-	ops     map[key]*Operation
-	asked   []*Operation // since the last rest
-	latest  *Operation   // that was asked for last by code
-	main    *Coroutine
-	last    int64 // position of the last event that is known
-	heard   int64 // position of the log up to which earlier invocations have executed the code
-	now     time.Time
-	bytes   int
+	history  *history
+	order    order
+	ops      map[key]*Operation
+	asked    []*Operation // since the last rest
+	latest   *Operation   // that was asked for last by code
+	main     *Coroutine
+	last     int64 // position of the last event that is known
+	executed int64 // position of the log up to which earlier invocations have executed the code
+	now      time.Time
+	bytes    int
 
 	// Observe is called with each event that is delivered; nil if nobody is interested.
 	Observe func(*Event)
@@ -120,10 +120,10 @@ func (e *Engine) Bytes() int { return e.bytes }
 // Last returns the position of the last event that the engine knows.
 func (e *Engine) Last() int64 { return e.last }
 
-// SetHeard says up to which position of the log earlier invocations have executed the code. It must be called before
+// SetExecuted says up to which position of the log earlier invocations have executed the code. It must be called before
 // the first invocation.
-func (e *Engine) SetHeard(position int64) {
-	e.heard = position
+func (e *Engine) SetExecuted(position int64) {
+	e.executed = position
 	e.speaking = position == 0
 }
 
@@ -140,15 +140,15 @@ func (e *Engine) Known(kind Kind, id string) bool {
 }
 
 // AtEnd reports whether nothing that the code has caused comes in the log after what it has done. Events of others that
-// it has not seen yet say nothing about that, if it does something for the first time. A run whose end was heard has
-// more. So has a run whose log names an inline operation that was in progress and that the code has not asked for: its
-// result was lost.
+// it has not seen yet say nothing about that, if it does something for the first time. A run whose end the code has
+// seen has more. So has a run whose log names an inline operation that was in progress and that the code has not asked
+// for: its result was lost.
 func (e *Engine) AtEnd() bool {
 	for len(e.history.writes) > 0 && e.hasWritten(e.history.writes[0]) {
 		e.history.writes = e.history.writes[1:]
 	}
 	maps.DeleteFunc(e.history.unasked, func(id string, _ bool) bool { return e.ops[key{KindStep.space(), id}] != nil })
-	first := e.speaking || len(e.order.world) == 0 && e.heard <= e.last
+	first := e.speaking || len(e.order.world) == 0 && e.executed <= e.last
 	isUnasked := func(u *Event) bool { return e.ops[key{creates[u.Type], u.ID}] == nil }
 	return first && len(e.order.recorded)+len(e.history.writes)+len(e.history.unasked) == 0 &&
 		!slices.ContainsFunc(e.history.unclaimed, isUnasked)
@@ -307,7 +307,7 @@ func (e *Engine) deliver(event *Event) error {
 	if err := e.observe(event); err != nil {
 		return err
 	}
-	at, isNew := event.At, event.Seq > e.heard
+	at, isNew := event.At, event.Seq > e.executed
 	if event.Data.IsRecorded() { // it is new only when it comes live
 		at, isNew = event.Data.EndedAt, event.Seq == 0
 	}

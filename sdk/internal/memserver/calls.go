@@ -38,7 +38,7 @@ func (r *Run) describe() map[string]any {
 func (s *Server) CallOf(r *Run) map[string]any {
 	return map[string]any{
 		"type": "workflow", "invocation": "rh_" + strconv.Itoa(r.Invocations), "attempt": r.failed + r.died + 1,
-		"run": r.describe(), "events": r.Log, "heard": r.heard, "hooksUrl": hooksURL, "token": "swct_" + r.ID,
+		"run": r.describe(), "events": r.Log, "known": r.known, "hooksUrl": hooksURL, "token": "swct_" + r.ID,
 		"server": map[string]any{"contract": 2, "features": features},
 	}
 }

@@ -82,7 +82,7 @@ func (s *Server) apply(r *Run, body []byte) error {
 	}
 	before := int64(len(r.Log))
 	s.commit(r, a)
-	r.heard = max(r.heard, cmp.Or(a.Seen, before))
+	r.known = max(r.known, cmp.Or(a.Seen, before))
 	if r.await = a.Await; r.await != nil && r.await.isMet(r) {
 		r.wanted = true
 	}

@@ -14,7 +14,7 @@ import (
 
 // features are those of the contract that the server has.
 var features = []string{
-	"seen", "commands", "at", "heard", "firstAttempt", "retryAfter", "cancelStep", "cancelWait", "cancel", "await",
+	"seen", "commands", "at", "known", "firstAttempt", "retryAfter", "cancelStep", "cancelWait", "cancel", "await",
 	"store", "inbox",
 }
 
@@ -86,7 +86,7 @@ type Run struct {
 	wanted  bool  // something has happened since the last invocation
 	failed  int   // failed invocations in a row
 	died    int   // invocations in a row whose process died
-	heard   int64 // position of the last event that the function knew at the last invocation that was answered
+	known   int64 // position of the last event that the function knew at the last invocation that was answered
 	steps   []*step
 	waits   []*wait
 	hooks   []*hook
