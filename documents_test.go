@@ -36,18 +36,20 @@ func TestDocumentsLinkToFilesThatExist(t *testing.T) {
 	}
 }
 
-// TestDocumentsCiteTestsThatExist keeps docs/guarantees.md true: each promise names the test that would fail.
+// TestDocumentsCiteTestsThatExist keeps docs/guarantees.md true: each promise names the test that would fail, and the
+// package that has it.
 func TestDocumentsCiteTestsThatExist(t *testing.T) {
 	t.Parallel()
 	tests := map[string]bool{"TestName": true} // the placeholder of CONTRIBUTING.md
-	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	in := map[string]bool{}                    // package and test
+	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)\(`)
 	for _, f := range slices.Concat(files(t), filesOf(t, "sdk"), filesOf(t, "sdk/vet"), filesOf(t, "sdk/tests"), filesOf(t, "ui/build")) {
 		for _, m := range declared.FindAllStringSubmatch(text(t, f.path), -1) {
-			tests[m[1]] = true
+			tests[m[1]], in[f.pkg()+"."+m[1]] = true, true
 		}
 	}
 	cited := 0
-	citation := regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w+`)
+	citation := regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark)[A-Z]\w+`)
 	for _, name := range documents(t) {
 		for _, test := range citation.FindAllString(text(t, name), -1) {
 			if cited++; !tests[test] {
@@ -57,6 +59,18 @@ func TestDocumentsCiteTestsThatExist(t *testing.T) {
 	}
 	if cited < 100 {
 		t.Errorf("found only %d citations", cited)
+	}
+	const page = "docs/guarantees.md"
+	packaged := regexp.MustCompile("`([a-z0-9/]+)`: ((?:(?:, )?(?:Test|Fuzz|Benchmark)\\w+(?: \\([^()]*\\))?)+)")
+	for _, m := range packaged.FindAllStringSubmatch(text(t, page), -1) {
+		for _, test := range citation.FindAllString(m[2], -1) {
+			if cited--; !in[m[1]+"."+test] {
+				t.Errorf("%s cites %s of %s, which has no such test", page, test, m[1])
+			}
+		}
+	}
+	if cited > 30 { // in tables of other pages, and in sentences
+		t.Errorf("%d citations have no package before them", cited)
 	}
 }
 
