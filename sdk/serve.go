@@ -1,6 +1,7 @@
 package stepwell
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,8 @@ import (
 const (
 	// longestCall is the size limit of a call in bytes: a log of 1,000 events and an input of 16 MiB fit into it.
 	longestCall = 64 << 20
+	// mostEvents is how many events a call has at most.
+	mostEvents = 1000
 	// invocationTime is how long an invocation may take. The server waits for an answer for four and a half minutes.
 	invocationTime = 4 * time.Minute
 )
@@ -110,6 +113,7 @@ func (a *App) serve(w http.ResponseWriter, r *http.Request) {
 	var c call
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, longestCall))
 	if err == nil {
+		c.Events = make([]engine.Event, 0, min(bytes.Count(body, []byte(`"seq":`)), mostEvents))
 		err = json.Unmarshal(body, &c)
 	}
 	switch {

@@ -78,7 +78,8 @@ func (s *Step[I, O]) Go(w *Context, in I, options ...StepOption) *Future[O] {
 		Undone: o.undo != nil,
 	}
 	op.Command = newRunStep(op, o)
-	if bound := w.exec.app.steps[s.name].step; bound != nil && w.exec.inlineFirst(o) {
+	known := w.exec.engine.Known(op.Kind, op.ID) // it has begun in an earlier call
+	if bound := w.exec.app.steps[s.name].step; bound != nil && !known && w.exec.inlineFirst(o) {
 		firstInline(w.exec, op, o, bound)
 	}
 	w.ask(op)
