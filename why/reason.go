@@ -10,7 +10,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// Kind is a kind of reason why a run is not done. Clients make sentences from kinds.
+// Kind is a kind of reason why a run is not done. Each has a sentence: see [Reason.Sentence].
 type Kind string
 
 // The kinds, ordered by how much they need a person.

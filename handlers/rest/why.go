@@ -15,17 +15,19 @@ func newHolderJSON(h why.Holder) api.SlotHolder {
 
 // reasonJSON encodes a reason. Clients that may not see payloads get neither the error's message nor the condition on
 // signals. Only the operator sees the machines of servers, and addresses in errors.
-func (r *request) reasonJSON(reason why.Reason) api.Reason {
+func (r *request) reasonJSON(run entities.RunID, reason why.Reason) api.Reason {
 	v := api.Reason{
-		Kind: api.ReasonKind(reason.Kind), StepID: string(reason.StepID), HookID: string(reason.HookID),
-		WaitID: string(reason.WaitID), Name: reason.Name, Condition: reason.Condition, ChildID: string(reason.ChildID),
-		ChildStatus: api.RunStatus(reason.ChildStatus), MessageID: reason.MessageID, Deployment: reason.DeploymentID,
+		Kind: api.ReasonKind(reason.Kind), Sentence: reason.Sentence(), StepID: string(reason.StepID),
+		HookID: string(reason.HookID), WaitID: string(reason.WaitID), Name: reason.Name, Condition: reason.Condition,
+		ChildID: string(reason.ChildID), ChildStatus: api.RunStatus(reason.ChildStatus),
+		MessageID: reason.MessageID, Deployment: reason.DeploymentID,
 		Server: reason.Server, Host: reason.Host, Attempt: int64(reason.Attempt), MaxAttempts: int64(reason.MaxAttempts),
 		Failures: int64(reason.Failures), Backlog: int64(reason.Backlog), Limit: reason.Limit, Key: reason.Key,
 		Held: int64(reason.Held), Slots: int64(reason.Slots), InAll: reason.InAll, Ahead: int64(reason.Ahead),
 		Holders: encodeAll(reason.Holders, newHolderJSON), Circle: textsOf(reason.Circle), Votes: int64(reason.Votes),
 		Detail: reason.Detail, Since: optionalTime(reason.Since), At: optionalTime(reason.At),
 		Until: optionalTime(reason.Until), Remedies: encodeAll(reason.Remedies, remedyJSON),
+		Commands: reason.Commands(run),
 	}
 	if e := reason.Error; e != nil {
 		v.Error = &api.ReasonError{Code: e.Code, Message: e.Message, Seq: e.Seq}
@@ -66,7 +68,7 @@ func (s *Server) explainRun(r *request) error {
 func (s *Server) newExplanationJSON(r *request, e why.Explanation) (v api.Explanation, err error) {
 	v = api.Explanation{
 		RunID: string(e.Run.ID), Verdict: api.Verdict(e.Verdict), At: timestamp(e.At), LastSeq: e.Run.LastSeq,
-		Reasons: encodeAll(e.Reasons, r.reasonJSON),
+		Reasons: encodeAll(e.Reasons, func(reason why.Reason) api.Reason { return r.reasonJSON(e.Run.ID, reason) }),
 	}
 	if e.Run.Status.Ended() {
 		v.End, err = s.endOf(r, e.Run)

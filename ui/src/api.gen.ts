@@ -157,6 +157,7 @@ export type NextEvent = {
 
 export type Reason = {
   kind: ReasonKind;
+  sentence: string;
   stepId?: string;
   hookId?: string;
   waitId?: string;
@@ -187,6 +188,7 @@ export type Reason = {
   until?: Time;
   error?: ReasonError;
   remedies: Array<Remedy>;
+  commands: Array<string>;
 };
 
 // The last failure.

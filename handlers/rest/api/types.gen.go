@@ -1490,10 +1490,13 @@ type Rate struct {
 // Reason defines model for Reason.
 type Reason struct {
 	// Kind The kind of a reason, in the order of reasons; [why.md](why.md) explains each. New kinds may be added.
-	Kind   ReasonKind `json:"kind"`
-	StepID string     `json:"stepId,omitempty,omitzero"`
-	HookID string     `json:"hookId,omitempty,omitzero"`
-	WaitID string     `json:"waitId,omitempty,omitzero"`
+	Kind ReasonKind `json:"kind"`
+
+	// Sentence What the reason means, in words.
+	Sentence string `json:"sentence"`
+	StepID   string `json:"stepId,omitempty,omitzero"`
+	HookID   string `json:"hookId,omitempty,omitzero"`
+	WaitID   string `json:"waitId,omitempty,omitzero"`
 
 	// Name The name of the step, the signal, the inbox or the project.
 	Name string `json:"name,omitempty,omitzero"`
@@ -1576,6 +1579,9 @@ type Reason struct {
 
 	// Remedies What helps, the best first.
 	Remedies []Remedy `json:"remedies"`
+
+	// Commands The command lines of the remedies.
+	Commands []string `json:"commands"`
 }
 
 // ReasonError The last failure.

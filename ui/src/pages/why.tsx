@@ -8,7 +8,7 @@ import { formatDuration } from "../lib/duration";
 import { formatTerm } from "../lib/filter";
 import { curl } from "../lib/shell";
 import { durationOf, hasEnded } from "../lib/status";
-import { commandsOf, lookOf, needsNobody, nextOf, sentenceOf } from "../lib/why";
+import { commandsOf, lookOf, needsNobody, nextOf } from "../lib/why";
 import { href, project } from "../location";
 import { Commands } from "../parts/copy";
 import { Gated } from "../parts/gated";
@@ -120,7 +120,7 @@ function Row({ run, reason: r, next, acted, choose }: RowProps) {
   ].filter(Boolean);
   return (
     <li data-kind={r.kind}>
-      <p class="lead"><Glyph look={lookOf(r)} /><span>{sentenceOf(r)} <span class="when">
+      <p class="lead"><Glyph look={lookOf(r)} /><span>{r.sentence} <span class="when">
         {when.map((part) => <> · {part}</>)}
       </span></span></p>
       {r.condition && <p class="error-text mono">if {r.condition}</p>}
