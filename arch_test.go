@@ -29,6 +29,8 @@ var layers = [][]string{
 	{"eventlog"},
 	{"schema"},
 	{"contract"},
+	{"queue/tickets"},
+	{"capacity/concurrency"},
 	{"queue"},
 	{"flow"},
 	{"starts/collection/collector", "starts/schedule", "starts/trigger/triggers"},

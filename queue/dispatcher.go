@@ -7,11 +7,11 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/stepwell-dev/stepwell/capacity/concurrency"
 	"github.com/stepwell-dev/stepwell/capacity/share"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/rescue"
-	"github.com/stepwell-dev/stepwell/queue/concurrency"
 )
 
 // dispatcher delivers messages in the process that accepts them. A message is stored leased to the process, and its

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/oklog/ulid/v2"
 
+	"github.com/stepwell-dev/stepwell/capacity/concurrency"
 	"github.com/stepwell-dev/stepwell/capacity/limit"
 	"github.com/stepwell-dev/stepwell/capacity/limiter"
 	"github.com/stepwell-dev/stepwell/capacity/share"
@@ -20,7 +21,6 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/pg"
-	"github.com/stepwell-dev/stepwell/queue/concurrency"
 	"github.com/stepwell-dev/stepwell/queue/pull"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 	"github.com/stepwell-dev/stepwell/queue/world"

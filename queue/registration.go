@@ -14,11 +14,11 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/admin"
+	"github.com/stepwell-dev/stepwell/capacity/concurrency"
 	"github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/pg"
-	"github.com/stepwell-dev/stepwell/queue/concurrency"
 	"github.com/stepwell-dev/stepwell/queue/health"
 )
 
