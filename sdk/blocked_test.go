@@ -71,7 +71,7 @@ func misusesElsewhere() map[string]misuse {
 
 // misusesInConditions are uses in conditions, of which some may be.
 func misusesInConditions() map[string]misuse {
-	count := NewKey[int]("count")
+	count := NewStoreKey[int]("count")
 	twice := func(condition func(w *Context) bool) func(w *Context) (string, error) {
 		return func(w *Context) (string, error) {
 			w.SetAttribute("k", "v")

@@ -115,8 +115,8 @@ const (
 	StatusCancelled RunStatus = "cancelled"
 )
 
-// Filter says which runs a list has. Empty fields do not restrict it.
-type Filter struct {
+// RunFilter says which runs a list has. Empty fields do not restrict it.
+type RunFilter struct {
 	Workflow      string
 	Status        RunStatus
 	Key, ParentID string
@@ -128,7 +128,7 @@ type Filter struct {
 	OldestFirst bool
 }
 
-func (f Filter) query() url.Values {
+func (f RunFilter) query() url.Values {
 	q := url.Values{}
 	for name, value := range map[string]string{
 		"workflow": f.Workflow, "status": string(f.Status), "key": f.Key, "parentId": f.ParentID,
@@ -156,7 +156,7 @@ func timeOrEmpty(t time.Time) string {
 
 // Runs yields runs, newest first, without their inputs and outputs. It reads page by page, as the loop goes on. An
 // error is the last element.
-func (c *Client) Runs(ctx context.Context, f Filter) iter.Seq2[RunDetails, error] {
+func (c *Client) Runs(ctx context.Context, f RunFilter) iter.Seq2[RunDetails, error] {
 	return pages[RunDetails](ctx, c.get, apiPath("runs"), f.query())
 }
 
@@ -174,7 +174,7 @@ type startBody struct {
 	TimeoutGrace   string            `json:"timeoutGrace,omitempty"`
 	Inbox          []string          `json:"inbox,omitempty"`
 	Send           []startMessage    `json:"send,omitempty"`
-	Limits         []Use             `json:"limits,omitempty"`
+	Limits         []LimitUse        `json:"limits,omitempty"`
 	Priority       string            `json:"priority,omitempty"`
 	Debounce       *debounceBody     `json:"debounce,omitempty"`
 	Batch          *batchBody        `json:"batch,omitempty"`
@@ -324,7 +324,7 @@ func (k *InboxKind[T]) AtStart(payload T, options ...SendOption) StartOption {
 
 // Read reads the value in the store of a run, from outside; false if there is none. A run that does not exist is an
 // [*APIError] with the code run_not_found.
-func (k *Key[T]) Read(ctx context.Context, c *Client, runID string) (value T, ok bool, err error) {
+func (k *StoreKey[T]) Read(ctx context.Context, c *Client, runID string) (value T, ok bool, err error) {
 	var stored struct{ Value json.RawMessage }
 	err = c.get(ctx, apiPath("runs", runID, "store", k.name), nil, &stored)
 	if e, refused := errors.AsType[*APIError](err); refused && e.Code == "store_key_not_found" {

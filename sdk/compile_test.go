@@ -57,7 +57,7 @@ var (
 	vote     = stepwell.NewHook[int]("vote")
 	paid     = stepwell.NewSignal[int]("paid")
 	notes    = stepwell.NewInbox[string]("notes")
-	balance  = stepwell.NewKey[int]("balance")
+	balance  = stepwell.NewStoreKey[int]("balance")
 	declined = stepwell.NewErrorKind[int]("declined")
 )
 

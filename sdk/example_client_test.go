@@ -30,7 +30,7 @@ func ExampleClient() {
 	}
 	fmt.Println(receipt.Payment, err)
 
-	for r, err := range client.Runs(ctx, stepwell.Filter{Workflow: Order.Name(), Status: stepwell.StatusFailed}) {
+	for r, err := range client.Runs(ctx, stepwell.RunFilter{Workflow: Order.Name(), Status: stepwell.StatusFailed}) {
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -59,7 +59,7 @@ func ExampleStartBatched() {
 	}
 	// At most as many runs of customer ann as the limit allows, before others that came up to five minutes earlier.
 	run, err := Order.Start(ctx, client, Purchase{ID: "7", Amount: 2500},
-		stepwell.Limits(stepwell.Use{Limit: "orders", Key: "ann"}), stepwell.Priority(5*time.Minute))
+		stepwell.Limits(stepwell.LimitUse{Limit: "orders", Key: "ann"}), stepwell.Priority(5*time.Minute))
 	if err != nil {
 		log.Fatal(err)
 	}

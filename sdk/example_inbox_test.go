@@ -13,7 +13,7 @@ type Deposit struct{ Cents int64 }
 
 var (
 	Deposits = stepwell.NewInbox[Deposit]("deposits")
-	Balance  = stepwell.NewKey[int64]("balance")
+	Balance  = stepwell.NewStoreKey[int64]("balance")
 	Account  = stepwell.NewWorkflow[string, int64]("account", stepwell.WithInbox(Deposits))
 )
 

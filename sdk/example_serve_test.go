@@ -31,7 +31,7 @@ func ExampleApp_Replay() {
 	app := stepwell.NewApp(stepwell.AppConfig{Name: "orders"})
 	app.Register(Order.Bind(order))
 
-	running := stepwell.Filter{Workflow: Order.Name(), Status: stepwell.StatusRunning}
+	running := stepwell.RunFilter{Workflow: Order.Name(), Status: stepwell.StatusRunning}
 	for run, err := range client.Runs(ctx, running) {
 		if err != nil {
 			log.Fatal(err)

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// Use is a use of a limit: how many slots of which one a run needs from its start to its end, or an attempt at a step.
-type Use struct {
+// LimitUse is a use of a limit: how many slots of which one a run needs from its start to its end, or an attempt at a
+// step.
+type LimitUse struct {
 	// Limit is the name of the limit. What needs one that does not exist is refused with the code limit_not_found.
 	Limit string `json:"name"`
 	// Key says which slots: what has another key has others.

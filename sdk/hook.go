@@ -241,8 +241,8 @@ func OpenWebhook(w *Context, name string, options ...WebhookOption) *Webhook {
 	return &Webhook{openedHook[*Request](w, name, c)}
 }
 
-// URL returns the URL that senders call. If the server does not know its public address, it panics, which blocks the run
-// until the server is configured.
+// URL returns the URL that senders call. If the server does not know its public address, it panics, which blocks the
+// run until the server is configured.
 func (h *Webhook) URL(w *Context) string {
 	w.co.Check()
 	if w.exec.hooksURL == "" {

@@ -172,7 +172,7 @@ func setIn(values *map[string]string, key, value string) {
 // Limits lets a run start, or each attempt of a step, when it has its slots of all of these limits, up to 8. If a
 // limit is full, its settings decide whether it waits, or is refused with the code limit_full. A policy of the workflow
 // may add others. All attempts of such a step are calls of their own, as with [Remote].
-func Limits(uses ...Use) AdmissionOption {
+func Limits(uses ...LimitUse) AdmissionOption {
 	return admissionOption{
 		func(o *stepOptions) { o.remote, o.limits = true, append(o.limits, uses...) },
 		func(b *startBody) { b.Limits = append(b.Limits, uses...) },

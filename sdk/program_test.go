@@ -17,7 +17,7 @@ var (
 	randomUndone = NewStep[string, int]("undone", Attempts(1))
 	randomHook   = NewHook[int]("hook")
 	randomInbox  = NewInbox[int]("inbox")
-	randomKey    = NewKey[int]("key")
+	randomKey    = NewStoreKey[int]("key")
 
 	pauses = Backoff(time.Minute, time.Hour) // long enough not to be slept
 )

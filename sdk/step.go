@@ -131,7 +131,7 @@ type runStep struct {
 	AttemptTimeout string          `json:"attemptTimeout,omitempty"`
 	Retry          *retry          `json:"retry,omitempty"`
 	FirstAttempt   *firstAttempt   `json:"firstAttempt,omitempty"`
-	Limits         []Use           `json:"limits,omitempty"`
+	Limits         []LimitUse      `json:"limits,omitempty"`
 	Priority       string          `json:"priority,omitempty"`
 	At             string          `json:"at,omitempty"`
 }
@@ -212,7 +212,7 @@ type stepOptions struct {
 	retry          retry
 	first, longest time.Duration // pauses between attempts; 0: the default
 	remote         bool
-	limits         []Use
+	limits         []LimitUse
 	priority       time.Duration
 	durable        bool
 	// problem is what is wrong with an option; empty if nothing is.

@@ -13,16 +13,16 @@ import (
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
 )
 
-// Key is the definition of a value in the store of each run: state that belongs to the run and can be read from
+// StoreKey is the definition of a value in the store of each run: state that belongs to the run and can be read from
 // outside. A run has at most 256 keys of up to 256 characters, and each value is at most 1 MiB of JSON. A step that
 // writes more fails for good with the code store_limit; a workflow that does panics.
-type Key[T any] struct{ name string }
+type StoreKey[T any] struct{ name string }
 
-// NewKey returns the definition of a value with this key.
-func NewKey[T any](name string) *Key[T] { return &Key[T]{name} }
+// NewStoreKey returns the definition of a value with this key.
+func NewStoreKey[T any](name string) *StoreKey[T] { return &StoreKey[T]{name} }
 
 // Name returns the key.
-func (k *Key[T]) Name() string { return k.name }
+func (k *StoreKey[T]) Name() string { return k.name }
 
 // Storer reads and writes the store of a run. In workflows it is the [*Context], in steps it comes from [Store].
 //
@@ -36,7 +36,7 @@ type Storer interface {
 }
 
 // Get returns the value; false if there is none. A value that does not decode is a panic: its type has changed.
-func (k *Key[T]) Get(s Storer) (T, bool) {
+func (k *StoreKey[T]) Get(s Storer) (T, bool) {
 	data, ok := s.load(k.name)
 	if !ok {
 		return *new(T), false
@@ -49,7 +49,7 @@ func (k *Key[T]) Get(s Storer) (T, bool) {
 }
 
 // Set sets the value.
-func (k *Key[T]) Set(s Storer, value T) {
+func (k *StoreKey[T]) Set(s Storer, value T) {
 	data, err := encode(value)
 	if err != nil {
 		panic(fmt.Sprintf("encode the value of key %q in the store: %v", k.name, err))
@@ -58,13 +58,13 @@ func (k *Key[T]) Set(s Storer, value T) {
 }
 
 // Update sets the value to what fn returns for the present one, which is the zero value if there is none.
-func (k *Key[T]) Update(s Storer, fn func(T) T) {
+func (k *StoreKey[T]) Update(s Storer, fn func(T) T) {
 	v, _ := k.Get(s)
 	k.Set(s, fn(v))
 }
 
 // Delete removes the value.
-func (k *Key[T]) Delete(s Storer) { s.save(k.name, json.RawMessage("null")) }
+func (k *StoreKey[T]) Delete(s Storer) { s.save(k.name, json.RawMessage("null")) }
 
 // The limits of a store, besides that of all values together: the most keys, the most characters of a key, and the most
 // bytes of a value.

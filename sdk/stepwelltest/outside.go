@@ -51,7 +51,7 @@ func (r *WebhookRequest) Response() (status int, body json.RawMessage) {
 }
 
 // Stored returns a value in the store of the run with the ID.
-func Stored[T any](e *Env, key *stepwell.Key[T], runID string) (value T, ok bool) {
+func Stored[T any](e *Env, key *stepwell.StoreKey[T], runID string) (value T, ok bool) {
 	e.tb.Helper()
 	data, ok := e.run(runID).Stored()[key.Name()]
 	if ok {

@@ -12,7 +12,7 @@ import (
 	"github.com/stepwell-dev/stepwell/sdk/stepwelltest"
 )
 
-var balance = stepwell.NewKey[int64]("balance")
+var balance = stepwell.NewStoreKey[int64]("balance")
 
 // deposit is a step that adds to the balance, and fails in its first attempt after it has written.
 var deposit = stepwell.NewStep[int64, int64]("deposit")
@@ -73,7 +73,7 @@ func TestAStoreWriteIsThereWithItsStepOrNot(t *testing.T) {
 // TestWritesThatExceedTheStore fail a step for good, and block a workflow.
 func TestWritesThatExceedTheStore(t *testing.T) {
 	t.Parallel()
-	text := stepwell.NewKey[string]
+	text := stepwell.NewStoreKey[string]
 	big := strings.Repeat("x", 1<<20-1) // with its quotes it has a byte too many
 	for what, write := range map[string]func(stepwell.Storer){
 		"the value of": func(s stepwell.Storer) { text("k").Set(s, big) },
@@ -143,7 +143,7 @@ func TestReadsOfTheStoreReplay(t *testing.T) {
 func TestValueThatDoesNotDecodeBlocksTheRun(t *testing.T) {
 	t.Parallel()
 	env, run := start(t, func(w *stepwell.Context) (string, error) {
-		stepwell.NewKey[string]("balance").Set(w, "text")
+		stepwell.NewStoreKey[string]("balance").Set(w, "text")
 		balance.Get(w)
 		return "", nil
 	})

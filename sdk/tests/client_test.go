@@ -158,7 +158,7 @@ func TestStartIsRepeatedSafely(t *testing.T) {
 		t.Error("the start was not sent again")
 	}
 	var ids []string
-	for r, err := range direct.Runs(t.Context(), stepwell.Filter{Attributes: map[string]string{"customer": "7"}}) {
+	for r, err := range direct.Runs(t.Context(), stepwell.RunFilter{Attributes: map[string]string{"customer": "7"}}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -315,7 +315,7 @@ func TestRunsComePageByPage(t *testing.T) {
 	for range 101 {
 		want[start(t, c, "later", stepwell.Delay(time.Hour)).ID()] = true
 	}
-	runs := c.Runs(t.Context(), stepwell.Filter{Workflow: "approve", Status: stepwell.StatusPending})
+	runs := c.Runs(t.Context(), stepwell.RunFilter{Workflow: "approve", Status: stepwell.StatusPending})
 	for range 2 { // a second loop begins with the first page again
 		got := map[string]bool{}
 		for r, err := range runs {

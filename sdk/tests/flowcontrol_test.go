@@ -77,7 +77,7 @@ func TestLimitsOfAStart(t *testing.T) {
 	s.serve(t, approve.Bind(approveOrder))
 	c := s.client(t, "write")
 	s.admin(t, "PUT", "/v1/limits/stripe", map[string]any{"perKey": 1}, nil)
-	use := stepwell.Limits(stepwell.Use{Limit: "stripe", Key: "c7"})
+	use := stepwell.Limits(stepwell.LimitUse{Limit: "stripe", Key: "c7"})
 	holder := start(t, c, "order-1", use)
 	awaitEvent(t, holder, "hook_created")
 	waiter := start(t, c, "order-2", use, stepwell.Priority(time.Minute))
@@ -88,7 +88,7 @@ func TestLimitsOfAStart(t *testing.T) {
 	if len(slots.Held) != 1 || slots.Held[0].RunID != holder.ID() || len(slots.Waiting) != 1 || slots.Waiting[0].RunID != waiter.ID() {
 		t.Errorf("got %+v, want %s with the slot and %s that waits", slots, holder.ID(), waiter.ID())
 	}
-	_, err := approve.Start(t.Context(), c, "order-3", stepwell.Limits(stepwell.Use{Limit: "unknown"}))
+	_, err := approve.Start(t.Context(), c, "order-3", stepwell.Limits(stepwell.LimitUse{Limit: "unknown"}))
 	if e, ok := errors.AsType[*stepwell.APIError](err); !ok || e.Code != "limit_not_found" {
 		t.Errorf("got %v, want limit_not_found", err)
 	}

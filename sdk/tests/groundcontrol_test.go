@@ -27,7 +27,7 @@ var (
 	gcEcho  = stepwell.NewStep[string, string]("echo")
 	gcHook  = stepwell.NewHook[string]("end")
 	gcNotes = stepwell.NewInbox[note]("notes")
-	gcKey   = stepwell.NewKey[int]("last")
+	gcKey   = stepwell.NewStoreKey[int]("last")
 	gcFirst = gcWorkflow("first")
 	gcTimer = gcWorkflow("timer")
 	gcTwice = gcWorkflow("twice")

@@ -17,7 +17,7 @@ type (
 
 var (
 	notes    = stepwell.NewInbox[note]("notes")
-	progress = stepwell.NewKey[int]("progress")
+	progress = stepwell.NewStoreKey[int]("progress")
 	payment  = stepwell.NewSignal[paid]("order.paid")
 	approval = stepwell.NewApproval("approval")
 	collect  = stepwell.NewWorkflow[string, string]("collect", stepwell.WithInbox(notes))
@@ -77,7 +77,7 @@ func TestMessagesReachARunFromItsStart(t *testing.T) {
 	if n, ok, err := progress.Read(ctx, c, run.ID()); n != 3 || !ok || err != nil {
 		t.Errorf("the store has %d %v %v", n, ok, err)
 	}
-	if _, ok, err := stepwell.NewKey[int]("other").Read(ctx, c, run.ID()); ok || err != nil {
+	if _, ok, err := stepwell.NewStoreKey[int]("other").Read(ctx, c, run.ID()); ok || err != nil {
 		t.Errorf("the store has another key: %v %v", ok, err)
 	}
 	err := notes.Send(ctx, c, run.ID(), note{"late"})

@@ -8,7 +8,7 @@ import (
 
 // declares are the functions of the SDK whose type arguments are kept in the log.
 var declares = []string{
-	"NewWorkflow", "NewStep", "NewHook", "NewSignal", "NewInbox", "NewKey",
+	"NewWorkflow", "NewStep", "NewHook", "NewSignal", "NewInbox", "NewStoreKey",
 	"NewErrorKind", "Do", "DoGo", "Value",
 }
 
