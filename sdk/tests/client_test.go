@@ -68,7 +68,7 @@ func awaitEvents[O any](t *testing.T, run *stepwell.Run[O], kind string, n int) 
 
 // hasEvents waits until the log of a run has n events of a type.
 func hasEvents[O any](ctx context.Context, run *stepwell.Run[O], kind string, n int) error {
-	for ctx.Err() == nil {
+	for ; ctx.Err() == nil; time.Sleep(10 * time.Millisecond) { // between requests
 		left, ended := n, false
 		for e, err := range run.Events(ctx) {
 			if err != nil {
