@@ -74,7 +74,7 @@ func TestAnswerSurvivesACrashAtAnyStatement(t *testing.T) {
 				t.Fatalf("no transaction in %q", statements)
 			}
 			for n, sql := range statements {
-				for _, how := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
+				for _, how := range gate.Crashes(sql) {
 					what := fmt.Sprintf("%s at %d, %.40s", how, n, strings.TrimSpace(sql))
 					d, _, err := attempt(t, n, how)
 					if err == nil {

@@ -195,7 +195,7 @@ func TestSignalDispatchSurvivesACrashAtAnyStatement(t *testing.T) {
 				t.Fatalf("without a crash: %v, %q", err, statements)
 			}
 			for n, sql := range statements {
-				for _, how := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
+				for _, how := range gate.Crashes(sql) {
 					runs, _, err := attempt(t, n, how)
 					what := fmt.Sprintf("%s at %d, %.40s", how, n, strings.TrimSpace(sql))
 					if err == nil {

@@ -116,7 +116,7 @@ func (e pairing) checkInline(t *testing.T) {
 	for _, order := range [][2]int{{2, 1}, {1, 2}, {0, 1}, {1, 0}} { // nothing is decided inline at the third server
 		serial[d.after(t, order[0], order[1])] = true
 	}
-	schedules := gate.Explore(t, d.one, d.two, func(s *gate.Schedule) {
+	schedules := gate.Interrupt(t, d.one, d.two, func(s *gate.Schedule) {
 		if got := d.play(t, s); !serial[got] || s.Deadlocked {
 			t.Fatalf("deadlock: %v; the state is\n%s\nwant one of\n%s", s.Deadlocked, got,
 				strings.Join(slices.Sorted(maps.Keys(serial)), "\n\n"))

@@ -147,6 +147,9 @@ func randomGraph(r *rand.Rand, name string) string {
 // where none does. The second run of a flow may have outputs of the first.
 func TestLogsAreTheSameWithoutInlineDecisions(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("runs many flows")
+	}
 	function := serve(t, func(c *functionCall) {
 		if c.Step.Name == "fails" {
 			c.w.WriteHeader(http.StatusUnprocessableEntity)
@@ -290,7 +293,7 @@ func TestTheLastInlineDecisionSurvivesACrashAtAnyStatement(t *testing.T) {
 		t.Fatalf("the run is %s (%v)", status(), err)
 	}
 	for n, sql := range statements {
-		for _, how := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
+		for _, how := range gate.Crashes(sql) {
 			what := fmt.Sprintf("%s at %d, %.40s", how, n, strings.TrimSpace(sql))
 			m, _, err := attempt(n, how)
 			want := "running1"

@@ -279,7 +279,7 @@ func (tt inlineStartCase) crashAtAnyStatement(t *testing.T, cached bool) {
 		t.Errorf("got statements %q, want one and the commit", statements)
 	}
 	for n, sql := range statements {
-		for _, how := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
+		for _, how := range gate.Crashes(sql) {
 			what := fmt.Sprintf("%s at %d, %.40s", how, n, strings.TrimSpace(sql))
 			do, untouched, _, err := attempt(t, n, how)
 			if err == nil {

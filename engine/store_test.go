@@ -202,7 +202,7 @@ func TestAStoreWriteIsThereWithItsStepOrNot(t *testing.T) {
 		t.Fatalf("got the statements %q and error %v", statements, err)
 	}
 	for n, sql := range statements {
-		for _, how := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
+		for _, how := range gate.Crashes(sql) {
 			what := fmt.Sprintf("%s at %d, %.40s", how, n, strings.TrimSpace(sql))
 			work, requests, _, err := attempt(n, how)
 			if err == nil {

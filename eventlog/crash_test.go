@@ -167,7 +167,7 @@ func (test crashTest) crashAtAnyStatement(t *testing.T, dsn string, f *fixture, 
 		t.Fatalf("the write is not one transaction: %q", statements)
 	}
 	for n, sql := range statements {
-		for _, crash := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
+		for _, crash := range gate.Crashes(sql) {
 			t.Run(fmt.Sprintf("%s at %d, %.20s", crash, n, sql), func(t *testing.T) {
 				s := test.newScenario(t, st)
 				session.Run(t, n, crash, func() { s.ask(t, 0) })
@@ -282,8 +282,8 @@ func TestCrashAtAnyStatementOfStreamWrite(t *testing.T) {
 			if len(statements) != count || statements[count-1] != "COMMIT" {
 				t.Fatalf("a stream write has the statements %q", statements)
 			}
-			for n := range statements {
-				for _, crash := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
+			for n, sql := range statements {
+				for _, crash := range gate.Crashes(sql) {
 					t.Run(fmt.Sprintf("%s at %d of %s, begun %v", crash, n, kind, begun), func(t *testing.T) {
 						name := entities.StreamName(t.Name())
 						before := begin(name, begun)

@@ -99,7 +99,7 @@ func TestQueueSurvivesACrashAtAnyStatement(t *testing.T) {
 				t.Fatalf("got statements %q, want a write", statements)
 			}
 			for n, sql := range statements {
-				for _, how := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
+				for _, how := range gate.Crashes(sql) {
 					t.Run(fmt.Sprintf("%s at %d, %.20s", how, n, sql), func(t *testing.T) {
 						if _, err := crash(t, n, how); err == nil || errors.Is(err, test.again) && test.again != nil {
 							t.Errorf("the caller got %v", err)

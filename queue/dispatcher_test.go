@@ -277,8 +277,8 @@ func TestCrashDuringReservedSendLosesNothing(t *testing.T) {
 	if c := a.next(t); err != nil || c.id() != id {
 		t.Fatalf("got message %s, %v", c.id(), err)
 	}
-	for n := range statements {
-		for _, how := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
+	for n, sql := range statements {
+		for _, how := range gate.Crashes(sql) {
 			if _, _, err := send(n, how); err == nil {
 				t.Errorf("%s at %d: no error", how, n)
 			}

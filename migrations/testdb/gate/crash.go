@@ -22,6 +22,15 @@ const (
 
 func (c Crash) String() string { return [...]string{"none", "terminated", "cut", "answer lost"}[c] }
 
+// Crashes returns the ways to crash a session at a statement. Until a transaction ends, the loss of an answer leaves
+// what the termination before the next statement leaves, and is tried only if STEPWELL_TEST_LONG is set.
+func Crashes(sql string) []Crash {
+	if ends(sql) || isLong() {
+		return []Crash{Terminated, AnswerLost}
+	}
+	return []Crash{Terminated}
+}
+
 // Run calls fn, which uses the session, and crashes the session at statement n of fn, counted from 0. It returns the
 // statements that fn started. Afterwards the old backend is gone, with its locks, and the session can be used again.
 func (s *Session) Run(t testing.TB, n int, crash Crash, fn func()) []string {

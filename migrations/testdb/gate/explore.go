@@ -67,25 +67,34 @@ func explore(t testing.TB, one, two *Session, switches int, fn func(*Schedule)) 
 	}
 }
 
+// Interrupt is [Explore] with the schedules in which one session at most is interrupted, once. They are a quarter of
+// all, and most errors need no more. (This is the method of context bounds: M. Musuvathi and S. Qadeer, Iterative
+// Context Bounding for Systematic Testing of Multithreaded Programs.) If STEPWELL_TEST_LONG is set, it is Explore.
+func Interrupt(t testing.TB, one, two *Session, fn func(*Schedule)) int {
+	t.Helper()
+	switches := 1
+	if isLong() {
+		switches = unlimited
+	}
+	return explore(t, one, two, switches, fn)
+}
+
+// isLong reports whether to test in full, as make test-long does.
+func isLong() bool { return os.Getenv("STEPWELL_TEST_LONG") != "" }
+
 // Serial checks that two sessions are serializable: it explores their schedules, and fails the test if one deadlocks or
 // has an outcome other than those of running one session after the other, or if one of these outcomes does not occur.
 // The keys of outcomes are the allowed outcomes, its values the serial orders that lead to them. Play creates the
 // initial state, runs the schedule, and returns its outcome. Serial returns the number of schedules and of lock waits
 // in them.
 //
-// Unless STEPWELL_TEST_LONG is set, it explores only the schedules in which one session at most is interrupted, once.
-// They are a quarter of all, and most errors need no more. (This is the method of context bounds: M. Musuvathi and
-// S. Qadeer, Iterative Context Bounding for Systematic Testing of Multithreaded Programs.)
+// The schedules are those of [Interrupt].
 func Serial(
 	t testing.TB, one, two *Session, outcomes map[string]string, play func(*Schedule) string,
 ) (schedules, waits int) {
 	t.Helper()
-	switches := 1
-	if os.Getenv("STEPWELL_TEST_LONG") != "" {
-		switches = unlimited
-	}
 	seen := map[string]bool{}
-	schedules = explore(t, one, two, switches, func(s *Schedule) {
+	schedules = Interrupt(t, one, two, func(s *Schedule) {
 		outcome := play(s)
 		if s.Deadlocked {
 			t.Errorf("deadlock:\n%s", s)

@@ -58,9 +58,12 @@ const (
 )
 
 // Open opens a session with the database and closes it when the test ends. The session stops only before the statements
-// for which matters returns true; nil means all.
+// for which matters returns true; nil means all. It skips the test under go test -short.
 func Open(t testing.TB, dsn string, observer *pgxpool.Pool, matters func(sql string) bool) *Session {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("runs many schedules, or crashes at many statements")
+	}
 	plain, err := migrations.Pool(t.Context(), dsn, migrations.DefaultSchema)
 	if err != nil {
 		t.Fatal(err)

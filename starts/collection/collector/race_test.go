@@ -241,7 +241,7 @@ func TestSurvivesACrashAtAnyStatement(t *testing.T) {
 				t.Fatalf("no transaction in %q", statements)
 			}
 			for n, sql := range statements {
-				for _, how := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
+				for _, how := range gate.Crashes(sql) {
 					what := fmt.Sprintf("%s at %d, %.40s", how, n, strings.TrimSpace(sql))
 					_, err := attempt(n, how)
 					committed := n == commit && how == gate.AnswerLost || n > commit

@@ -166,7 +166,7 @@ func TestEventSurvivesACrashAtAnyStatement(t *testing.T) {
 			attempt(-1, gate.None) // it also reads the project's limits, which are then known
 			statements, _ := attempt(-1, gate.None)
 			for n, sql := range statements {
-				for _, how := range []gate.Crash{gate.Terminated, gate.AnswerLost} {
+				for _, how := range gate.Crashes(sql) {
 					_, again := attempt(n, how)
 					what := fmt.Sprintf("%s at %d, %.40s", how, n, strings.TrimSpace(sql))
 					runs := home.count(t, `SELECT count(*) FROM runs WHERE workflow_name = 'report'`)
