@@ -29,8 +29,13 @@ build: ## Build bin/stepwell
 TIMES  := .data/test-times
 GOTEST := $(GO) run ./scripts/gotest $(TIMES)
 
+# The tests of these packages only calculate, for which the race detector takes up to ten times as long. The few that use
+# goroutines run with it nevertheless.
+CALCULATING := . ./flow ./flow/condition ./flow/goal ./flow/replay ./starts/schedule/cron
+
 # The black-box packages run last. e2e needs all processors for its apps; the others mostly wait, and run two at a time.
-# What takes longest is left out, or done in part: see test-long.
+# What takes longest is left out, or done in part: see test-long. That runs the black-box packages with the race detector,
+# with which the servers take half as long again; here, the packages of the server are tested with it.
 #
 # The demo proves that `make run` works. With TEST_DATABASE_URL it runs on that database server and leaves the schema
 # stepwell_demo behind.
@@ -46,10 +51,12 @@ test: build $(BUNDLE) $(UI) ## Run all checks: vet, the Node and Go tests, the d
 	DEMO_ONCE=1 DATABASE_URL="$$TEST_DATABASE_URL" STEPWELL_SCHEMA=stepwell_demo node $(APP)/demo.mjs
 	cd eventlog/archive/s3test/testdata/server && $(GO) tool -n server # build it once for all tests
 	$(GO) -C handlers/rest/api/generator tool -n oapi-codegen
-	$(GOTEST) -race -shuffle=on -timeout 40m -p 3 $$($(GO) list ./... | grep -v /e2e)
-	$(GOTEST) -race -shuffle=on -timeout 40m ./e2e
-	$(GOTEST) -race -shuffle=on -timeout 20m -p 2 $$($(GO) list ./e2e/... | grep -vE '/e2e(/hostile)?$$')
-	$(GOTEST) -race -timeout 10m -run 'Neighbour' ./e2e/hostile
+	$(GOTEST) -shuffle=on -timeout 10m $(CALCULATING)
+	$(GOTEST) -race -timeout 10m -run 'Concurrent|OneEvaluation|EndsWithItsContext' ./flow/condition
+	$(GOTEST) -race -shuffle=on -timeout 40m -p 3 $$($(GO) list ./... | grep -vxF "$$($(GO) list $(CALCULATING) ./e2e/...)")
+	$(GOTEST) -shuffle=on -timeout 40m ./e2e
+	$(GOTEST) -shuffle=on -timeout 20m -p 2 $$($(GO) list ./e2e/... | grep -vE '/e2e(/hostile)?$$')
+	$(GOTEST) -timeout 10m -run 'Neighbour' ./e2e/hostile
 	cd sdk && $(GO) vet ./...
 	$(GOTEST) -C sdk -race -shuffle=on -timeout 5m ./...
 	cd sdk/tests && $(GO) vet ./...
@@ -63,10 +70,11 @@ test: build $(BUNDLE) $(UI) ## Run all checks: vet, the Node and Go tests, the d
 
 # hostile needs all processors for what it measures, and runs alone.
 .PHONY: test-long
-test-long: $(BUNDLE) ## Run what `make test` leaves out: hostile clients, all interleavings, sagas and lines of the SDK's tools
-	@scripts/need postgres cc chromium
+test-long: $(BUNDLE) ## Run what `make test` leaves out: hostile clients, all interleavings and sagas, e2e with the race detector
+	@scripts/need postgres cc chromium faketime
+	$(GO) test -race -shuffle=on -timeout 60m -p 1 $$($(GO) list ./e2e/... | grep -v /e2e/hostile)
 	$(GO) test -race -shuffle=on -timeout 20m ./e2e/hostile
-	STEPWELL_TEST_LONG=1 $(GO) test -race -shuffle=on -timeout 40m -p 1 ./eventlog ./queue ./engine ./e2e/tools
+	STEPWELL_TEST_LONG=1 $(GO) test -race -shuffle=on -timeout 40m -p 1 ./eventlog ./queue ./engine ./starts/... ./e2e/tools
 	STEPWELL_TEST_LONG=1 $(GO) test -race -timeout 20m -run '^TestSagasLeaveNothingBehind$$' ./e2e
 
 # Takes 20 minutes and needs an otherwise idle machine. NEIGHBOURS=name,name are the abuses to try, and NEIGHBOURS_FOR=5s
@@ -86,13 +94,18 @@ ui: $(UI) ## Bundle the dashboard into ui/dist, which is committed
 limits-soak: ## End 100,000 steps with limits in every way, and look for permits that are left (some minutes)
 	STEPWELL_TEST_LIMITED_STEPS=100000 $(GO) test -count=1 -timeout 2h -run '^TestNoPermitIsLeft$$' ./engine
 
-.PHONY: short
-short: ## Run only the quick Go tests
+# With a warm build cache it takes three minutes, and less if packages have not changed since their tests passed: they are
+# not tested again.
+.PHONY: check
+check: $(UI) ## Run the quick checks for work in progress: format, vet, short Go tests, the dashboard (3 minutes)
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt -w" $$unformatted; exit 1; }
+	$(GO) vet ./...
 	$(GO) test -short ./...
+	cd ui && npm run check
 
 # Downloads each Postgres from npm into .data/postgres, and takes an hour. scripts/postgres-versions takes single versions.
 .PHONY: postgres-versions
-postgres-versions: ## Run the quick tests of the packages with SQL on Postgres 14 to 18
+postgres-versions: ## Run the tests of the packages with SQL on Postgres 14 to 18
 	scripts/postgres-versions
 
 .PHONY: upgrade

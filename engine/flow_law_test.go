@@ -32,6 +32,9 @@ import (
 // run failed. FLOW_PROGRAMS is the number of documents, and FLOW_SEED the first one: see make flow-law.
 func TestTheServerDecidesAsARemoteFunction(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("runs many flows")
+	}
 	programs, first := 60, 1
 	if n, err := strconv.Atoi(os.Getenv("FLOW_PROGRAMS")); err == nil {
 		programs = n

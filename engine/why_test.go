@@ -170,7 +170,7 @@ func TestStrandedIsWhatTheSweeperFinds(t *testing.T) {
 			others.Add(1)
 		}
 	})
-	if stranded.Load() < 10 || others.Load() < 10 {
+	if !testing.Short() && (stranded.Load() < 10 || others.Load() < 10) { // rapid then checks a fifth
 		t.Errorf("%d runs were stranded, %d others were not", stranded.Load(), others.Load())
 	}
 }

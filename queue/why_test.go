@@ -152,7 +152,7 @@ func TestStrandedIsWhatTheSweeperFinds(t *testing.T) {
 			others++
 		}
 	})
-	if stranded < 10 || others < 10 {
+	if !testing.Short() && (stranded < 10 || others < 10) { // rapid then checks a fifth
 		t.Errorf("%d runs were stranded, %d others were not", stranded, others)
 	}
 }

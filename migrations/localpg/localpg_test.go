@@ -65,6 +65,9 @@ func newDir(t *testing.T) string {
 // mustStart starts a server and stops it when the test ends.
 func mustStart(t *testing.T, o Options) *Server {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("starts a server")
+	}
 	o.Relaxed = true
 	s, err := Start(t.Context(), o)
 	if err != nil {

@@ -44,6 +44,9 @@ func TestChild(t *testing.T) { //nolint:paralleltest // alone in its process
 // child starts a child process with its temporary files in tmp and waits until it has a database.
 func child(t *testing.T, kind, tmp, databaseURL string) *exec.Cmd {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("starts a server")
+	}
 	cmd := exec.Command(os.Args[0], "-test.run=^TestChild$")
 	cmd.Env = append(os.Environ(), childEnv+"="+kind, "TMPDIR="+tmp, "TEST_DATABASE_URL="+databaseURL)
 	out, err := cmd.StdoutPipe()
