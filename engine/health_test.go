@@ -134,8 +134,8 @@ func TestUnhealthyDeploymentIsNotCalled(t *testing.T) {
 	}
 }
 
-// TestOneCallIsMadeAfterTheHold. If it succeeds, what waits is due, although no probe has succeeded.
-func TestOneCallIsMadeAfterTheHold(t *testing.T) {
+// TestOneTrialCallIsMade when it is due. If it succeeds, what waits is due, although no probe has succeeded.
+func TestOneTrialCallIsMade(t *testing.T) {
 	t.Parallel()
 	a := serveProbed(t)
 	a.sick.Store(true)
