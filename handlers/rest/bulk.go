@@ -30,10 +30,7 @@ const (
 // cancelRun cancels a run, or asks it to cancel if there is a grace. Cancelling it again answers with the run
 // unchanged.
 func (s *Server) cancelRun(r *request) error {
-	var body struct {
-		Reason string `json:"reason"`
-		Grace  string `json:"grace"`
-	}
+	var body api.CancelRunBody
 	id := r.runID()
 	r.optionalBody(&body)
 	cancel := cancellation(id, body.Reason)
@@ -270,7 +267,9 @@ func (s *Server) rerunOne(r *request, original entities.Run, body rerunsRequest,
 	if body.DryRun {
 		return nil
 	}
-	started, err := s.rerun(r, original, rerunRequest{body.Deployment, body.batch() + string(original.ID)})
+	started, err := s.rerun(r, original, api.RerunRunBody{
+		Deployment: body.Deployment, IdempotencyKey: body.batch() + string(original.ID),
+	})
 	if refusesOne(err) {
 		if len(result.Refused) < maxBulkIDs {
 			result.Refused = append(result.Refused, api.RefusedRun{RunID: string(original.ID), Message: err.Error()})

@@ -1,11 +1,11 @@
 package rest
 
 import (
-	"encoding/json"
 	"net/http"
 
 	"github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/engine"
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
 // keepCall notes that a function works on a call.
@@ -15,15 +15,8 @@ func (s *Server) keepCall(r *request) error {
 	return answerNothing(r, func() error { return s.Runs.KeepCall(r.ctx(), r.project(), id, invocation) })
 }
 
-// givenAnswer is what a function would have answered.
-type givenAnswer struct {
-	Status      int             `json:"status"`
-	ContentType string          `json:"contentType"`
-	RetryAfter  string          `json:"retryAfter"`
-	Body        json.RawMessage `json:"body"`
-}
-
-func (a givenAnswer) validate() error {
+// checkGivenAnswer checks what a function would have answered.
+func checkGivenAnswer(a api.AnswerCallBody) error {
 	switch {
 	case a.Status < http.StatusOK || a.Status > 599:
 		return badField("status", "it is not the status of an answer")
@@ -36,14 +29,14 @@ func (a givenAnswer) validate() error {
 
 // answerCall takes the answer of a function whose call's connection has ended.
 func (s *Server) answerCall(r *request) error {
-	var given givenAnswer
+	var given api.AnswerCallBody
 	id := r.runID()
 	invocation := r.invocation()
 	r.body(&given)
-	r.fail(given.validate())
+	r.fail(checkGivenAnswer(given))
 	return answerNothing(r, func() error {
 		return s.Runs.TakeAnswer(r.ctx(), r.project(), id, invocation, engine.GivenAnswer{
-			Status: given.Status, ContentType: given.ContentType, RetryAfter: given.RetryAfter, Body: given.Body,
+			Status: int(given.Status), ContentType: given.ContentType, RetryAfter: given.RetryAfter, Body: given.Body,
 		})
 	})
 }

@@ -160,9 +160,7 @@ func (s *Server) getRunGraph(r *request) error {
 
 // putAlias has an alias point to a version of a flow.
 func (s *Server) putAlias(r *request) error {
-	var body struct {
-		Version int64 `json:"version"`
-	}
+	var body api.PutAliasBody
 	name, alias := r.flowName(), r.pathText("alias", "alias")
 	r.body(&body)
 	return answerAs(r, newAliasJSON, func() (registry.Alias, error) {
@@ -186,10 +184,7 @@ func (s *Server) retireFlow(r *request) error {
 
 // postFlow stores a document as the newest version of its flow.
 func (s *Server) postFlow(r *request) error {
-	var body struct {
-		Document string `json:"document"`
-		DryRun   bool   `json:"dryRun"`
-	}
+	var body api.PostFlowBody
 	if r.body(&body); r.err != nil {
 		return r.err
 	}
@@ -277,10 +272,7 @@ func (s *Server) getCatalog(r *request) error {
 
 // postCatalog stores a document as the newest version of its catalog.
 func (s *Server) postCatalog(r *request) error {
-	var body struct {
-		Document string `json:"document"`
-		DryRun   bool   `json:"dryRun"`
-	}
+	var body api.PostCatalogBody
 	if r.body(&body); r.err != nil {
 		return r.err
 	}
@@ -306,12 +298,7 @@ type previewJSON struct {
 
 // previewCatalog answers with the plan that a start would have.
 func (s *Server) previewCatalog(r *request) error {
-	var body struct {
-		Want    []string `json:"want"`
-		Have    []string `json:"have"`
-		HaveAll []string `json:"haveAll"`
-		Version int64    `json:"version"`
-	}
+	var body api.PreviewCatalogBody
 	name := r.catalogName()
 	r.body(&body)
 	return answer(r, func() (v previewJSON, err error) {

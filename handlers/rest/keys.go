@@ -70,20 +70,14 @@ func answerOfProject[R, T any](
 
 // createKey creates a key. Only this answer contains the key itself.
 func (s *Server) createKey(r *request) error {
-	var body struct {
-		Name        string      `json:"name"`
-		Role        admin.Role  `json:"role"`
-		Deployments string      `json:"deployments"`
-		Project     string      `json:"project"`
-		ExpiresAt   api.Instant `json:"expiresAt"`
-	}
+	var body api.CreateKeyBody
 	r.body(&body)
 	project, err := r.projectOr(body.Project)
 	r.fail(inField("project", err))
 	if r.err != nil {
 		return r.err
 	}
-	k := admin.Key{Project: project, Name: body.Name, Role: body.Role, Deployments: body.Deployments}
+	k := admin.Key{Project: project, Name: body.Name, Role: admin.Role(body.Role), Deployments: body.Deployments}
 	if at := body.ExpiresAt.Time; !at.IsZero() {
 		k.ExpiresAt = &at
 	}

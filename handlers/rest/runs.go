@@ -299,9 +299,7 @@ func (s *Server) getAttributes(r *request) error {
 
 // setAttributes sets some attributes and removes those whose value is null.
 func (s *Server) setAttributes(r *request) error {
-	var body struct {
-		Attributes map[string]*string `json:"attributes"`
-	}
+	var body api.SetAttributesBody
 	r.body(&body)
 	if len(body.Attributes) == 0 {
 		r.fail(badField("attributes", "name at least one attribute to change"))

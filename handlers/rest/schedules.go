@@ -197,9 +197,7 @@ func (s *Server) removeSchedule(r *request) error {
 }
 
 func (s *Server) pauseSchedule(r *request) error {
-	var body struct {
-		Note string `json:"note"`
-	}
+	var body api.PauseScheduleBody
 	name := r.scheduleName()
 	r.optionalBody(&body)
 	return answerAs(r, r.scheduleJSON, func() (schedule.Schedule, error) {
@@ -227,11 +225,7 @@ func (s *Server) triggerSchedule(r *request) error {
 
 // backfillSchedule orders runs for ticks of the past.
 func (s *Server) backfillSchedule(r *request) error {
-	var body struct {
-		From   api.Instant `json:"from"`
-		To     api.Instant `json:"to"`
-		Repeat bool        `json:"repeat"`
-	}
+	var body api.BackfillScheduleBody
 	name := r.scheduleName()
 	r.body(&body)
 	from, to := body.From.Time, body.To.Time

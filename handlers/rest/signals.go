@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"encoding/json"
 	"net/http"
 
 	"github.com/stepwell-dev/stepwell/engine"
@@ -27,11 +26,7 @@ func newListedSignalJSON(s store.Signal) api.ListedSignal {
 
 // postSignal records a signal. It answers before hooks are resumed.
 func (s *Server) postSignal(r *request) error {
-	var body struct {
-		ID      string          `json:"id"`
-		Data    json.RawMessage `json:"data"`
-		KeepFor string          `json:"keepFor"`
-	}
+	var body api.PostSignalBody
 	name := r.pathText("name", "signal name")
 	r.body(&body)
 	keep, err := durationField("keepFor", body.KeepFor, engine.MaxKeep)

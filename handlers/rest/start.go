@@ -382,15 +382,9 @@ func firstMessages(event eventlog.Request, project entities.Project) ([]message.
 	return []message.Message{m}, err
 }
 
-// rerunRequest is the body of a request that starts a run like another one.
-type rerunRequest struct {
-	Deployment     string `json:"deployment"`
-	IdempotencyKey string `json:"idempotencyKey"`
-}
-
 // rerunRun starts a run with the workflow, input and attributes that another run was started with.
 func (s *Server) rerunRun(r *request) error {
-	var body rerunRequest
+	var body api.RerunRunBody
 	r.optionalBody(&body)
 	original := r.run()
 	if r.err != nil {
@@ -411,7 +405,7 @@ type startedRun struct {
 }
 
 // rerun starts a copy of a run.
-func (s *Server) rerun(r *request, original entities.Run, body rerunRequest) (started startedRun, err error) {
+func (s *Server) rerun(r *request, original entities.Run, body api.RerunRunBody) (started startedRun, err error) {
 	if started.event, err = s.rerunEvent(r, original, body); err != nil {
 		return started, err
 	}
@@ -428,7 +422,7 @@ func (s *Server) rerun(r *request, original entities.Run, body rerunRequest) (st
 }
 
 // rerunEvent returns the event that starts a run like the original, without its deployment.
-func (s *Server) rerunEvent(r *request, original entities.Run, body rerunRequest) (eventlog.Request, error) {
+func (s *Server) rerunEvent(r *request, original entities.Run, body api.RerunRunBody) (eventlog.Request, error) {
 	at := read.Position{RunID: original.ID, Seq: 1}
 	events, err := s.Log.EventsAt(r.ctx(), []read.Position{at}, read.WithPayloads)
 	if err != nil {

@@ -209,9 +209,7 @@ func (s *Server) removeTrigger(r *request) error {
 }
 
 func (s *Server) pauseTrigger(r *request) error {
-	var body struct {
-		Note string `json:"note"`
-	}
+	var body api.PauseTriggerBody
 	name := r.triggerName()
 	r.optionalBody(&body)
 	return answerAs(r, r.triggerJSON, func() (trigger.Trigger, error) {

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -56,11 +57,49 @@ func ordered(t *testing.T, document string) []byte {
 	if err := yaml.Unmarshal(text, &root); err != nil {
 		t.Fatal(err)
 	}
+	nameBodies(t, &root)
 	numberProperties(&root)
 	if text, err = yaml.Marshal(&root); err != nil {
 		t.Fatal(err)
 	}
 	return text
+}
+
+// nameBodies moves the schemas of bodies that have no name among the schemas of the document, as CreateKeyBody of the
+// operation createKey.
+func nameBodies(t *testing.T, root *yaml.Node) {
+	t.Helper()
+	document := root.Content[0]
+	schemas := at(at(document, "components"), "schemas")
+	paths, named := at(document, "paths"), 0
+	for i := 1; i < len(paths.Content); i += 2 {
+		for j := 1; j < len(paths.Content[i].Content); j += 2 {
+			operation := paths.Content[i].Content[j]
+			schema := at(at(at(at(operation, "requestBody"), "content"), "application/json"), "schema")
+			if at(schema, "properties") == nil {
+				continue
+			}
+			named++
+			id := at(operation, "operationId").Value
+			name := strings.ToUpper(id[:1]) + id[1:] + "Body"
+			moved := *schema
+			schema.Content = nil
+			schemas.Content = append(schemas.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: name}, &moved)
+		}
+	}
+	if named == 0 {
+		t.Fatal("no operation has a body")
+	}
+}
+
+// at returns the value of a field of a mapping, or nil.
+func at(n *yaml.Node, field string) *yaml.Node {
+	for i := 0; n != nil && n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {
+		if n.Content[i].Value == field {
+			return n.Content[i+1]
+		}
+	}
+	return nil
 }
 
 func numberProperties(n *yaml.Node) {

@@ -194,6 +194,21 @@ type Action struct {
 	Detail json.RawMessage `json:"detail"`
 }
 
+// AnswerCallBody defines model for AnswerCallBody.
+type AnswerCallBody struct {
+	// Status The status of the answer.
+	Status int64 `json:"status"`
+
+	// ContentType Its header Content-Type; `application/json` unless it says otherwise.
+	ContentType string `json:"contentType,omitempty,omitzero"`
+
+	// RetryAfter Its header Retry-After.
+	RetryAfter string `json:"retryAfter,omitempty,omitzero"`
+
+	// Body Its body: any JSON. That of an invocation must have `seen`.
+	Body json.RawMessage `json:"body,omitempty,omitzero"`
+}
+
 // Attempt defines model for Attempt.
 type Attempt struct {
 	// Seq The position of the event that started it.
@@ -270,6 +285,18 @@ type Backfill struct {
 	RunID string `json:"runId,omitempty,omitzero"`
 }
 
+// BackfillScheduleBody defines model for BackfillScheduleBody.
+type BackfillScheduleBody struct {
+	// From The first tick is this or later.
+	From Instant `json:"from"`
+
+	// To The last tick is this or earlier. It must be in the past.
+	To Instant `json:"to"`
+
+	// Repeat Whether to repeat ticks that have started a run before.
+	Repeat bool `json:"repeat,omitempty,omitzero"`
+}
+
 // Batch Starts one run with the list of the inputs of several starts, in the order of their arrival. The first
 // start says the rest about the run. It cannot be combined with what `debounce` cannot.
 type Batch struct {
@@ -299,6 +326,15 @@ type Blocked struct {
 
 	// Attempts The number of failed calls since then.
 	Attempts int64 `json:"attempts"`
+}
+
+// CancelRunBody defines model for CancelRunBody.
+type CancelRunBody struct {
+	// Reason The reason, which is stored with the run.
+	Reason string `json:"reason,omitempty,omitzero"`
+
+	// Grace How long the run may take to end by itself, like `1m`; at once if missing or `0s`.
+	Grace string `json:"grace,omitempty,omitzero"`
 }
 
 // CancelledRuns defines model for CancelledRuns.
@@ -491,6 +527,26 @@ type Count struct {
 
 	// More Whether there may be more.
 	More bool `json:"more"`
+}
+
+// CreateKeyBody defines model for CreateKeyBody.
+type CreateKeyBody struct {
+	// Name The purpose of the key, for people.
+	Name string `json:"name"`
+
+	// Role The permissions of a key. `admin`: everything. `write`: everything except administration. `read`: only read.
+	// `metadata`: only read, without payloads. `invoke`: start runs, resume hooks, send signals, and get runs by ID
+	// without payloads. `worker`: register the deployments that match the key's `deployments`, and get them.
+	Role Role `json:"role"`
+
+	// Deployments Required with the role `worker`, and only allowed with it: the ID of the deployment that the key may register; if it ends in `*`, all whose IDs begin like it, such as `orders@*`.
+	Deployments string `json:"deployments,omitempty,omitzero"`
+
+	// Project The project that the key gives access to, by default that of the key that creates it. Only admin keys of the project `default` may name another one.
+	Project string `json:"project,omitempty,omitzero"`
+
+	// ExpiresAt When the key expires. By default it does not.
+	ExpiresAt Instant `json:"expiresAt,omitempty,omitzero"`
 }
 
 // Cursor The cursor of the next page; missing on the last page.
@@ -1263,6 +1319,18 @@ type OpenRuns struct {
 	Running int64 `json:"running"`
 }
 
+// PauseScheduleBody defines model for PauseScheduleBody.
+type PauseScheduleBody struct {
+	// Note Why.
+	Note string `json:"note,omitempty,omitzero"`
+}
+
+// PauseTriggerBody defines model for PauseTriggerBody.
+type PauseTriggerBody struct {
+	// Note Why.
+	Note string `json:"note,omitempty,omitzero"`
+}
+
 // Percentiles In milliseconds; missing if nothing was measured.
 type Percentiles struct {
 	P50 float64 `json:"p50"`
@@ -1334,6 +1402,38 @@ type PolicyUse struct {
 	Cost int64 `json:"cost,omitempty,omitzero"`
 }
 
+// PostCatalogBody defines model for PostCatalogBody.
+type PostCatalogBody struct {
+	// Document The document, in YAML or JSON.
+	Document string `json:"document"`
+
+	// DryRun Check the document without storing it.
+	DryRun bool `json:"dryRun,omitempty,omitzero"`
+}
+
+// PostFlowBody defines model for PostFlowBody.
+type PostFlowBody struct {
+	// Document The document, in YAML or JSON.
+	Document string `json:"document"`
+
+	// DryRun Check the document without storing it.
+	DryRun bool `json:"dryRun,omitempty,omitzero"`
+}
+
+// PostSignalBody defines model for PostSignalBody.
+type PostSignalBody struct {
+	// Data Any JSON, up to 1 MiB. The default is `null`.
+	Data json.RawMessage `json:"data,omitempty,omitzero"`
+
+	// ID The sender's ID of the signal. It makes the request idempotent for at least a day: repetitions with the
+	// same data return the recorded signal.
+	ID string `json:"id,omitempty,omitzero"`
+
+	// KeepFor How long the signal is also replayed to hooks with `lookBack` that are opened later, whenever their runs
+	// were started; up to 720h.
+	KeepFor string `json:"keepFor,omitempty,omitzero"`
+}
+
 // Preview defines model for Preview.
 type Preview struct {
 	Catalog string `json:"catalog"`
@@ -1374,6 +1474,21 @@ type Preview_Excluded struct {
 	Step   string `json:"step"`
 	Code   string `json:"code"`
 	Reason string `json:"reason"`
+}
+
+// PreviewCatalogBody defines model for PreviewCatalogBody.
+type PreviewCatalogBody struct {
+	// Want The attributes or steps that are wanted.
+	Want []string `json:"want"`
+
+	// Have The attributes that are there.
+	Have []string `json:"have,omitempty,omitzero"`
+
+	// HaveAll Those of which there are lists of values.
+	HaveAll []string `json:"haveAll,omitempty,omitzero"`
+
+	// Version The version; 0 is the newest.
+	Version int64 `json:"version,omitempty,omitzero"`
 }
 
 // PreviewStep defines model for PreviewStep.
@@ -1446,6 +1561,11 @@ type ProjectLimits struct {
 
 	// MaxDescendants The most open runs to which one run may have led. It is missing for the default, 10,000.
 	MaxDescendants *int64 `json:"maxDescendants,omitempty"`
+}
+
+// PutAliasBody defines model for PutAliasBody.
+type PutAliasBody struct {
+	Version int64 `json:"version"`
 }
 
 // QueueState defines model for QueueState.
@@ -1665,6 +1785,15 @@ type Registration_Health struct {
 
 // Remedy An operation of this API, by its operationId. Its parameters are in the reason: `messageId`, `deployment`, `hookId`, `name`, `limit`, `childId`.
 type Remedy string
+
+// RerunRunBody defines model for RerunRunBody.
+type RerunRunBody struct {
+	// Deployment The ID of another deployment, or `latest`. Defaults to the original's deployment.
+	Deployment string `json:"deployment,omitempty,omitzero"`
+
+	// IdempotencyKey Makes the request idempotent.
+	IdempotencyKey string `json:"idempotencyKey,omitempty,omitzero"`
+}
 
 // ResumedHook defines model for ResumedHook.
 type ResumedHook struct {
@@ -2067,6 +2196,12 @@ type Session struct {
 
 	// Current The session makes this request.
 	Current bool `json:"current,omitempty,omitzero"`
+}
+
+// SetAttributesBody defines model for SetAttributesBody.
+type SetAttributesBody struct {
+	// Attributes The new values; null removes an attribute.
+	Attributes map[string]*string `json:"attributes"`
 }
 
 // SignInCode defines model for SignInCode.
