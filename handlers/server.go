@@ -127,6 +127,7 @@ func (o Options) probes() *echo.Echo {
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true
 	e.HTTPErrorHandler = errorHandler(o.Logger)
+	e.JSONSerializer = rest.JSON{}
 	e.IPExtractor = clientAddresses(o.TrustedProxies)
 	e.Use(observe(o), o.rejections.middleware, o.worldVersion)
 	e.GET("/healthz", func(c echo.Context) error { return c.JSON(http.StatusOK, probeStatus{"ok"}) })

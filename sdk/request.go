@@ -125,6 +125,7 @@ func (c *Client) send(ctx context.Context, r apiRequest, body []byte) (*http.Res
 	if c.key != "" {
 		req.Header.Set("Authorization", "Bearer "+c.key)
 	}
+	req.Header.Set("Accept-Encoding", "identity") // a log is read while its run waits, and mostly from nearby
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return nil, c.lost(err)

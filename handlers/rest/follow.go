@@ -130,8 +130,8 @@ func (s *Server) abort(r *request, err error) {
 
 // eventText returns a server-sent event with JSON.
 func eventText(id string, v any) ([]byte, error) {
-	data, err := json.Marshal(v)
-	return fmt.Appendf(nil, "id: %s\ndata: %s\n\n", id, data), err
+	data, err := encodeJSON(v)
+	return fmt.Appendf(nil, "id: %s\ndata: %s\n", id, data), err
 }
 
 // eventWriter writes server-sent events.
@@ -209,15 +209,15 @@ type liveRun struct {
 }
 
 func newLiveRun(v api.Run) liveRun {
-	encode := func(v api.Run) func() (json.RawMessage, error) {
-		return sync.OnceValues(func() (json.RawMessage, error) { return json.Marshal(v) })
+	once := func(v api.Run) func() (json.RawMessage, error) {
+		return sync.OnceValues(func() (json.RawMessage, error) { return encodeJSON(v) })
 	}
-	l := liveRun{withPayloads: encode(v)}
+	l := liveRun{withPayloads: once(v)}
 	l.without = l.withPayloads
 	if v.Blocked != nil {
 		v.Blocked = new(*v.Blocked)
 		v.Blocked.Message = ""
-		l.without = encode(v)
+		l.without = once(v)
 	}
 	return l
 }
@@ -330,11 +330,11 @@ type liveWriter struct {
 
 // event sends an event of a type.
 func (w liveWriter) event(kind string, cursor read.FeedCursor, data any) error {
-	text, err := json.Marshal(data)
+	text, err := encodeJSON(data)
 	if err != nil {
 		return err
 	}
-	return w.Send(fmt.Appendf(nil, "event: %s\nid: %s\ndata: %s\n\n", kind, cursor, text))
+	return w.Send(fmt.Appendf(nil, "event: %s\nid: %s\ndata: %s\n", kind, cursor, text))
 }
 
 // update sends what is new. The log comes before the state of its run.

@@ -6,7 +6,6 @@ package rest
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
 	"net/http"
 	"runtime"
@@ -88,19 +87,19 @@ func answer[T any](r *request, do func() (T, error)) error {
 	if r.err != nil {
 		return r.err
 	}
-	var body []byte
+	var b body
 	err := r.pages.do(r.ctx(), r.project(), r.rows, func() error {
 		result, err := do()
 		if err != nil {
 			return err
 		}
-		body, err = json.Marshal(result)
+		b, err = newBody(r.Request(), result)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	return r.JSONBlob(http.StatusOK, append(body, '\n'))
+	return b.send(r)
 }
 
 // answerAs is [answer] with the encoded result.

@@ -1,0 +1,67 @@
+package rest_test
+
+import (
+	"compress/gzip"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// TestTextsAreAnsweredAsTheyAreStored: what means something in HTML is not escaped, in answers and in live events.
+func TestTextsAreAnsweredAsTheyAreStored(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	a.put(t, "shop", `{"url":"http://shop.test"}`)
+	const text = `<b>שלום & 😀</b>`
+	id := a.startedID(t, `{"workflow":"order","deployment":"shop","input":{"html":"`+text+`"}}`, http.StatusCreated)
+	for _, path := range []string{
+		"/v1/runs/" + string(id), "/v1/runs/" + string(id) + "/events?payloads=true",
+		"/v1/runs/" + string(id) + "/events/1/payload",
+	} {
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		if !strings.Contains(w.Body.String(), text) {
+			t.Errorf("%s: got %d %s", path, w.Code, w.Body)
+		}
+	}
+}
+
+// TestLongAnswersAreCompressed for clients that take that.
+func TestLongAnswersAreCompressed(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	a.put(t, "shop", `{"url":"http://shop.test"}`)
+	long := `"` + strings.Repeat("a text that is long. ", 200) + `"`
+	id := a.startedID(t, `{"workflow":"order","deployment":"shop","input":`+long+`}`, http.StatusCreated)
+	for _, tt := range []struct {
+		path, accepts, encoding string
+	}{
+		{"/v1/runs/" + string(id) + "/events?payloads=true", "br, gzip", "gzip"},
+		{"/v1/runs/" + string(id) + "/events?payloads=true", "", ""},
+		{"/v1/runs/" + string(id) + "/events?payloads=false", "gzip", ""}, // is short
+	} {
+		r, w := httptest.NewRequest(http.MethodGet, tt.path, nil), httptest.NewRecorder()
+		r.Header.Set("Accept-Encoding", tt.accepts)
+		a.ServeHTTP(w, r)
+		if got := w.Header().Get("Content-Encoding"); got != tt.encoding || w.Header().Get("Vary") != "Accept-Encoding" {
+			t.Errorf("%+v: got encoding %q, vary %q", tt, got, w.Header()["Vary"])
+		}
+		var body io.Reader = w.Body
+		if tt.encoding != "" {
+			if n := w.Body.Len(); n > len(long)/4 {
+				t.Errorf("%+v: %d bytes", tt, n)
+			}
+			z, err := gzip.NewReader(w.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body = z
+		}
+		data, err := io.ReadAll(body)
+		if err != nil || !strings.HasPrefix(string(data), `{"data":[`) || strings.Contains(string(data), long) != strings.Contains(tt.path, "=true") {
+			t.Errorf("%+v: got %.80s, %v", tt, data, err)
+		}
+	}
+}
