@@ -81,8 +81,8 @@ func (s selection) first(condition, order, limit string) string {
 	return `(SELECT * FROM messages WHERE project = $1 AND ` + condition + ` ORDER BY ` + order + ` LIMIT ` + limit + `)`
 }
 
-// FirstDue selects the first messages of project $1 that meet the condition, which none that is parked does, in an order
-// that begins with due_at. It merges the two parts of an index: the messages whose runs have begun, and the others.
+// FirstDue selects the first messages of project $1 that meet the condition, which none that is parked does. The order
+// begins with due_at. It merges the two parts of an index: the messages whose runs have begun, and the others.
 func FirstDue(columns, condition, order, limit string) string {
 	tail := ` ORDER BY ` + order + ` LIMIT ` + limit
 	part := func(begins string) string {

@@ -14,8 +14,8 @@ import (
 // compressedFrom is from how many bytes on an answer is compressed: smaller ones fit into few packets.
 const compressedFrom = 2 << 10
 
-// encodeJSON returns v as a line of JSON. Texts have the characters that were stored: encoding/json escapes those that mean
-// something in HTML, which nothing takes this for.
+// encodeJSON returns v as a line of JSON. Texts have the characters that were stored: encoding/json escapes those that
+// mean something in HTML, which nothing takes this for.
 func encodeJSON(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
