@@ -25,9 +25,9 @@ run: build $(BUNDLE) ## Start Postgres, the server and the example app, and plac
 build: ## Build bin/stepwell
 	$(GO) build -o bin/stepwell ./cmd/stepwell
 
-# GOTEST runs go test, and keeps the times of the tests.
+# GOTEST runs go test, and keeps the times of the tests. It leaves out go test's own vet: go vet has been run before.
 TIMES  := .data/test-times
-GOTEST := $(GO) run ./scripts/gotest $(TIMES)
+GOTEST := GOFLAGS="$$GOFLAGS -vet=off" $(GO) run ./scripts/gotest $(TIMES)
 
 # The tests of these packages only calculate, for which the race detector takes up to ten times as long. The few that use
 # goroutines run with it nevertheless.
