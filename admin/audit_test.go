@@ -11,12 +11,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
 func TestAuditRecordsSecretsAndRetention(t *testing.T) {
 	t.Parallel()
-	pool := openPool(t)
+	pool := testdb.Pool(t)
 	secrets := NewSecrets(pool, now)
 	ctx, keep := WithActor(t.Context(), "key_1"), time.Hour
 	do := []func(context.Context) error{
@@ -59,7 +60,7 @@ func TestAuditRecordsSecretsAndRetention(t *testing.T) {
 // TestChangesThatCannotBeAuditedAreRolledBack has the last write of each action fail.
 func TestChangesThatCannotBeAuditedAreRolledBack(t *testing.T) {
 	t.Parallel()
-	pool := openPool(t)
+	pool := testdb.Pool(t)
 	secrets := NewSecrets(pool, now)
 	ctx, keep := t.Context(), time.Hour
 	if _, err := secrets.Put(ctx, home, "stripe", []SecretValue{"old"}); err != nil {
@@ -101,7 +102,7 @@ func TestChangesThatCannotBeAuditedAreRolledBack(t *testing.T) {
 
 func TestAuditIsPaged(t *testing.T) {
 	t.Parallel()
-	pool := openPool(t)
+	pool := testdb.Pool(t)
 	for range 5 {
 		for _, project := range []entities.Project{home, stranger} {
 			if err := PutRetention(t.Context(), pool, Retention{Project: project}); err != nil {

@@ -7,12 +7,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stepwell-dev/stepwell/migrations"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
 // TestRolesEqualTheCheckOfTheColumn compares [Roles] with the CHECK constraint of the column role.
 func TestRolesEqualTheCheckOfTheColumn(t *testing.T) {
 	t.Parallel()
-	pool := openPool(t)
+	pool := testdb.Pool(t)
 	var got []Role
 	err := pool.QueryRow(t.Context(), `
 		SELECT array_agg(m[1]) FROM pg_constraint, regexp_matches(pg_get_constraintdef(oid), '''([^'']*)''::text', 'g') AS m

@@ -4,10 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -22,13 +19,3 @@ const (
 var day = time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
 
 func now() time.Time { return day }
-
-func openPool(t *testing.T) *pgxpool.Pool {
-	t.Helper()
-	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
-}

@@ -8,11 +8,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
 func TestRetentions(t *testing.T) {
 	t.Parallel()
-	pool := openPool(t)
+	pool := testdb.Pool(t)
 	put := func(project entities.Project, keep *time.Duration) error {
 		return PutRetention(t.Context(), pool, Retention{Project: project, Keep: keep})
 	}

@@ -8,12 +8,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
 // TestOriginsOfSecretsAreKept when its values are replaced, unless others are given, or none.
 func TestOriginsOfSecretsAreKept(t *testing.T) {
 	t.Parallel()
-	s := NewSecrets(openPool(t), func() time.Time { return day })
+	s := NewSecrets(testdb.Pool(t), func() time.Time { return day })
 	const mail, other = "https://mail.example.com", "https://other.example.com"
 	for _, tt := range []struct{ origins, want []string }{
 		{nil, []string{}},
@@ -32,7 +33,7 @@ func TestOriginsOfSecretsAreKept(t *testing.T) {
 
 func TestSecrets(t *testing.T) {
 	t.Parallel()
-	pool, now := openPool(t), day
+	pool, now := testdb.Pool(t), day
 	s := NewSecrets(pool, func() time.Time { return now })
 	put := func(project entities.Project, name string, values ...SecretValue) {
 		t.Helper()

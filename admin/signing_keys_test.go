@@ -9,12 +9,13 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
 // TestConcurrentSigningKeyChanges: of concurrent creations of keys, as many succeed as the limit allows.
 func TestConcurrentSigningKeyChanges(t *testing.T) {
 	t.Parallel()
-	pool := openPool(t)
+	pool := testdb.Pool(t)
 	keys := NewSigningKeys(pool, time.Now)
 	for round := range 3 {
 		const racers = 12
@@ -56,7 +57,7 @@ func TestConcurrentSigningKeyChanges(t *testing.T) {
 
 func TestSigningKeysAreScopedToProject(t *testing.T) {
 	t.Parallel()
-	pool := openPool(t)
+	pool := testdb.Pool(t)
 	keys := NewSigningKeys(pool, time.Now)
 	var made []SigningKey
 	for _, project := range []entities.Project{"a", "a", "b"} {
@@ -86,7 +87,7 @@ func TestSigningKeysAreScopedToProject(t *testing.T) {
 // TestSigningKeyConstraints: the table's constraints enforce the rules too.
 func TestSigningKeyConstraints(t *testing.T) {
 	t.Parallel()
-	pool := openPool(t)
+	pool := testdb.Pool(t)
 	insert := func(id string, slot, size int) error {
 		_, err := pool.Exec(t.Context(), `INSERT INTO signing_keys (project, id, slot, secret, created_at)
 			VALUES ('p', $1, $2, decode(repeat('00', $3), 'hex'), now())`, id, slot, size)

@@ -55,11 +55,7 @@ func newReplica(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *rep
 // idleReplica opens a replica whose hub does not run, so it neither sends nor receives hints.
 func idleReplica(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *replica {
 	t.Helper()
-	pool, err := migrations.Pool(t.Context(), withConnections(t, dsn), migrations.DefaultSchema, options...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testdb.Connect(t, withConnections(t, dsn), options...)
 	hub := pg.NewHub(pool, "stepwell", slog.New(slog.DiscardHandler))
 	q, err := queue.New(pool, migrations.DefaultSchema, hub)
 	if err != nil {

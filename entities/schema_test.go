@@ -7,21 +7,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
-
-func openPool(t *testing.T) *pgxpool.Pool {
-	t.Helper()
-	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
-}
 
 // stored returns the statuses that a row may have: all but the first, "none".
 func stored[S ~string](statuses []S) []string {
@@ -61,7 +50,7 @@ func TestEnumsEqualTheChecksOfTheSchema(t *testing.T) {
 		"waits_completed_at_check": {string(WaitCompleted), string(WaitCancelled)},
 		"events_type_check":        events,
 	}
-	pool := openPool(t)
+	pool := testdb.Pool(t)
 	literal := regexp.MustCompile(`'([^']*)'::text`)
 	for name, want := range tests {
 		t.Run(name, func(t *testing.T) {

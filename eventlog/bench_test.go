@@ -32,7 +32,7 @@ func BenchmarkSteps(b *testing.B) {
 
 func benchmarkSteps(b *testing.B, clients, runs int) {
 	b.Helper()
-	pool := openPool(b, testdb.New(b))
+	pool := testdb.Pool(b)
 	l := New(pool, pg.NewHub(pool, "hints", slog.New(slog.DiscardHandler)), noQueue{}, (&clock{at: day}).now)
 	ids := make([]entities.RunID, runs)
 	for i := range ids {

@@ -33,11 +33,7 @@ func newEpochs(t *testing.T) *epochs {
 // serve starts a new server on the database.
 func (e *epochs) serve(t *testing.T) {
 	t.Helper()
-	pool, err := migrations.Pool(t.Context(), e.dsn, migrations.DefaultSchema, pg.InstallEpochs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testdb.Connect(t, e.dsn, pg.InstallEpochs)
 	c := &clock{at: day}
 	hub := pg.NewHub(pool, "hints", slog.New(slog.DiscardHandler))
 	e.fixture = &fixture{Log: New(pool, hub, noQueue{}, c.now), clock: c}

@@ -300,7 +300,7 @@ func (p clientPair) canConflict(sql string) bool {
 func fixtureOn(t *testing.T, dsn string) *fixture {
 	t.Helper()
 	c := &clock{at: day}
-	pool := openPool(t, dsn)
+	pool := testdb.Connect(t, dsn)
 	hub := pg.NewHub(pool, "hints", slog.New(slog.DiscardHandler))
 	return &fixture{Log: New(pool, hub, noQueue{}, c.now), clock: c}
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
-	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
 )
@@ -107,19 +106,9 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	c := &clock{at: day}
-	pool := openPool(t, testdb.New(t))
+	pool := testdb.Pool(t)
 	hub := pg.NewHub(pool, "hints", slog.New(slog.DiscardHandler)) // does not run: notifications stay in this process
 	return &fixture{Log: New(pool, hub, noQueue{}, c.now), clock: c}
-}
-
-func openPool(t testing.TB, dsn string) *pgxpool.Pool {
-	t.Helper()
-	pool, err := migrations.Pool(t.Context(), dsn, migrations.DefaultSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
 }
 
 // with returns a log on the same database with another queue.

@@ -127,7 +127,7 @@ func (l *tail) wantEnd(t *testing.T, want error) {
 
 func onePool(t *testing.T) *pgxpool.Pool {
 	t.Helper()
-	return openPool(t, testdb.New(t))
+	return testdb.Pool(t)
 }
 
 func TestStreamReturnsChunksInOrder(t *testing.T) {
@@ -368,7 +368,7 @@ func TestConcurrentStreamWritersKeepIndexesDense(t *testing.T) {
 func TestTailFollowsStreamAcrossReplicas(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	here, there := newReplica(t, openPool(t, dsn)), newReplica(t, openPool(t, dsn))
+	here, there := newReplica(t, testdb.Connect(t, dsn)), newReplica(t, testdb.Connect(t, dsn))
 	early := here.tail(t, 0) // before the first write
 	there.write(t, "one", "two")
 	early.want(t, "one", "two")
@@ -489,8 +489,8 @@ func TestTailPollsWithoutNotifications(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	deaf := replica{hub: pg.NewHub(nil, "stepwell_test", nil)} // never runs
-	deaf.Streams = read.NewStreams(openPool(t, dsn), deaf.hub, (&clock{at: day}).now)
+	deaf.Streams = read.NewStreams(testdb.Connect(t, dsn), deaf.hub, (&clock{at: day}).now)
 	l := deaf.tail(t, 0)
-	newReplica(t, openPool(t, dsn)).write(t, "one")
+	newReplica(t, testdb.Connect(t, dsn)).write(t, "one")
 	l.want(t, "one")
 }

@@ -18,7 +18,7 @@ import (
 // newLogOn returns the log of a new process.
 func newLogOn(t *testing.T, dsn string) *fixture {
 	t.Helper()
-	pool := openPool(t, dsn)
+	pool := testdb.Connect(t, dsn)
 	c := &clock{at: day}
 	log := New(pool, newReplica(t, pool).hub, noQueue{}, c.now)
 	log.EndPoll = time.Hour // so that only notifications are noticed
@@ -169,7 +169,7 @@ func TestWaitForEndReturnsOpenRunAtDeadline(t *testing.T) {
 		}
 	})
 	t.Run("fails if the database fails", func(t *testing.T) {
-		pool := openPool(t, testdb.New(t))
+		pool := testdb.Pool(t)
 		log := New(pool, f.hub, noQueue{}, f.clock.now)
 		pool.Close()
 		if _, err := log.WaitForEnd(t.Context(), t.Context(), home, id); err == nil {

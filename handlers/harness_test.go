@@ -34,11 +34,7 @@ func newEcho(t testing.TB, key string) (*echo.Echo, *pgxpool.Pool, *logs) {
 // newEchoOf is [newEcho], and returns the queue too.
 func newEchoOf(t testing.TB, key string) (*echo.Echo, *queue.Queue, *logs) {
 	t.Helper()
-	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testdb.Pool(t)
 	l := &logs{}
 	logger := slog.New(telemetry.LogHandler(slog.NewTextHandler(l, nil)))
 	hub := pg.NewHub(pool, migrations.DefaultSchema+".hints", logger)

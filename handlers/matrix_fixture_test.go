@@ -93,11 +93,7 @@ func (h *matrixServer) cookie(t *testing.T, project entities.Project, text strin
 
 func newMatrixServer(t *testing.T) *matrixServer {
 	t.Helper()
-	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testdb.Pool(t)
 	logger := slog.New(slog.DiscardHandler)
 	hub := pg.NewHub(pool, migrations.DefaultSchema+".hints", logger)
 	q, err := queue.New(pool, migrations.DefaultSchema, hub)

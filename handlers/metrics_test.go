@@ -22,12 +22,7 @@ import (
 // TestMetricsAreReachableWithoutTheDatabase checks a scraper whose key is in the database.
 func TestMetricsAreReachableWithoutTheDatabase(t *testing.T) {
 	t.Parallel()
-	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema,
-		func(c *pgxpool.Config) { c.MaxConns = 1 })
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testdb.Pool(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
 	var at atomic.Int64
 	at.Store(time.Now().UnixNano())
 	now := func() time.Time { return time.Unix(0, at.Load()) }

@@ -25,11 +25,7 @@ import (
 func newSmallProbes(t *testing.T, options ...func(*pgxpool.Config)) (*echo.Echo, *pgxpool.Pool) {
 	t.Helper()
 	options = append(options, func(c *pgxpool.Config) { c.MaxConns = 1 })
-	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema, options...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testdb.Pool(t, options...)
 	q, err := queue.New(pool, migrations.DefaultSchema, nil)
 	if err != nil {
 		return NewProbes(Options{

@@ -62,11 +62,7 @@ const recheck = 50 * time.Millisecond
 // newDashboard returns a server. Options may be changed before it starts.
 func newDashboard(t *testing.T, change func(*Options)) *dashboard {
 	t.Helper()
-	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testdb.Pool(t)
 	d := &dashboard{t: t, pool: pool, now: time.Now()}
 	logger := slog.New(slog.DiscardHandler)
 	hub := pg.NewHub(pool, migrations.DefaultSchema+".hints", logger)

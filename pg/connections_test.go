@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/capacity/share"
-	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -19,12 +18,7 @@ import (
 func dividedPool(t *testing.T, n int32) (*pgxpool.Pool, *Connections) {
 	t.Helper()
 	d := NewConnections(time.Now)
-	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema,
-		func(c *pgxpool.Config) { c.MaxConns = n }, d.Install)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testdb.Pool(t, func(c *pgxpool.Config) { c.MaxConns = n }, d.Install)
 	return pool, d
 }
 

@@ -116,7 +116,7 @@ func doTogether(t *testing.T, g *GroupCommit, statements []*probe) []error {
 // TestStatementsShareATransactionInLockOrder: the order of arrival does not matter.
 func TestStatementsShareATransactionInLockOrder(t *testing.T) {
 	t.Parallel()
-	f := fixture{openPool(t, testdb.New(t))}
+	f := fixture{testdb.Pool(t)}
 	f.probes(t)
 	statements := []*probe{
 		insertIgnoring(LockKey, "a"), insertIgnoring(LockRun, "c"), insertIgnoring(LockLease, "z"),
@@ -137,7 +137,7 @@ func TestStatementsShareATransactionInLockOrder(t *testing.T) {
 // TestStatementThatChangesNoRowDoesNotAffectTheOthers: that is a result of its own, not an error of the transaction.
 func TestStatementThatChangesNoRowDoesNotAffectTheOthers(t *testing.T) {
 	t.Parallel()
-	f := fixture{openPool(t, testdb.New(t))}
+	f := fixture{testdb.Pool(t)}
 	f.probes(t, "b")
 	statements := []*probe{insertIgnoring(LockKey, "a"), insertIgnoring(LockKey, "b"), insertIgnoring(LockKey, "c")}
 	for i, err := range doTogether(t, NewGroupCommit(f.pool), statements) {
@@ -155,7 +155,7 @@ func TestStatementThatChangesNoRowDoesNotAffectTheOthers(t *testing.T) {
 // failed one, is executed alone.
 func TestFailedStatementDoesNotFailTheOthers(t *testing.T) {
 	t.Parallel()
-	f := fixture{openPool(t, testdb.New(t))}
+	f := fixture{testdb.Pool(t)}
 	f.probes(t, "b")
 	statements := []*probe{insertIgnoring(LockRun, "a"), insertStrictly(LockRun, "b"), insertIgnoring(LockKey, "c")}
 	for i, err := range doTogether(t, NewGroupCommit(f.pool), statements) {
@@ -173,7 +173,7 @@ func TestFailedStatementDoesNotFailTheOthers(t *testing.T) {
 // TestDoReturnsTheOutcomeOfABegunTransactionAfterItsContextEnds: the transaction goes on, and Do waits for it.
 func TestDoReturnsTheOutcomeOfABegunTransactionAfterItsContextEnds(t *testing.T) {
 	t.Parallel()
-	f := fixture{openPool(t, testdb.New(t))}
+	f := fixture{testdb.Pool(t)}
 	f.probes(t)
 	rival, err := f.pool.Begin(t.Context())
 	if err != nil {
@@ -217,7 +217,7 @@ func TestDoReturnsTheOutcomeOfABegunTransactionAfterItsContextEnds(t *testing.T)
 func TestTwoProcessesLockInTheSameOrder(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	f := fixture{openPool(t, dsn)}
+	f := fixture{testdb.Connect(t, dsn)}
 	f.probes(t)
 	sessions := [2]*gate.Session{gate.Open(t, dsn, f.pool, nil), gate.Open(t, dsn, f.pool, nil)}
 	orders := []LockOrder{{LockKey, "a"}, {LockLease, "b"}, {LockRun, "c"}, {LockKey, "d"}}
@@ -257,7 +257,7 @@ func TestTwoProcessesLockInTheSameOrder(t *testing.T) {
 // before it.
 func TestProjectsTakeTurnsInTransactions(t *testing.T) {
 	t.Parallel()
-	f := fixture{openPool(t, testdb.New(t))}
+	f := fixture{testdb.Pool(t)}
 	f.probes(t)
 	g := NewSerialCommit(f.pool)
 	resume := g.Pause()
@@ -320,7 +320,7 @@ func TestTransactionsAreBounded(t *testing.T) {
 // nor large ones of another project from their execution.
 func TestLargeStatementsDelayNoOthers(t *testing.T) {
 	t.Parallel()
-	f := fixture{openPool(t, testdb.New(t))}
+	f := fixture{testdb.Pool(t)}
 	f.probes(t)
 	rival, err := f.pool.Begin(t.Context())
 	if err != nil {

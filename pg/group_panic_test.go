@@ -19,7 +19,7 @@ func (faulty) Queue(*pgx.Batch) { panic("in a statement") }
 // one that panics, are executed alone, and so is that one: its own caller sees the panic.
 func TestPanicInATransactionFailsNoOther(t *testing.T) {
 	t.Parallel()
-	f := fixture{openPool(t, testdb.New(t))}
+	f := fixture{testdb.Pool(t)}
 	f.probes(t)
 	good, bad := insertStrictly(LockRun, "a"), insertStrictly(LockRun, "b")
 	statements := []Statement{good, faulty{bad}}

@@ -28,7 +28,7 @@ func wantHint(t *testing.T, hints <-chan struct{}) {
 func TestHintsReachOtherProcesses(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	here, there := runHub(t, openPool(t, dsn)), runHub(t, openPool(t, dsn))
+	here, there := runHub(t, testdb.Connect(t, dsn)), runHub(t, testdb.Connect(t, dsn))
 	hints, cancel := there.Subscribe("topic")
 	defer cancel()
 	wantHint(t, hints) // the hub listens from now on
@@ -41,7 +41,7 @@ func TestHintsReachOtherProcesses(t *testing.T) {
 func TestOverlongTopicDoesNotFailOtherHints(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	here, there := runHub(t, openPool(t, dsn)), runHub(t, openPool(t, dsn))
+	here, there := runHub(t, testdb.Connect(t, dsn)), runHub(t, testdb.Connect(t, dsn))
 	longest := strings.Repeat("x", maxTopic)
 	hints, cancel := there.Subscribe("topic")
 	defer cancel()
@@ -120,7 +120,7 @@ func listen(t *testing.T, dsn, channel string) func() string {
 func TestRepeatedHintsAreSentOnce(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	pool := openPool(t, dsn)
+	pool := testdb.Connect(t, dsn)
 	hub := NewHub(pool, "stepwell_test", nil) // not run: the test calls flush
 	receive := listen(t, dsn, "stepwell_test")
 	for range 1000 {
@@ -159,7 +159,7 @@ func TestOutboxIsBounded(t *testing.T) {
 func TestReconnectedHubWakesAllSubscribers(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	pool := openPool(t, dsn)
+	pool := testdb.Connect(t, dsn)
 	hub := runHub(t, pool)
 	hints, cancel := hub.Subscribe("topic")
 	defer cancel()
@@ -182,7 +182,7 @@ func TestReconnectedHubWakesAllSubscribers(t *testing.T) {
 func TestFailedFlushReturnsAnErrorAndTheNextOneSucceeds(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	hub := NewHub(openPool(t, dsn), "stepwell_test", slog.New(slog.DiscardHandler))
+	hub := NewHub(testdb.Connect(t, dsn), "stepwell_test", slog.New(slog.DiscardHandler))
 	hub.Send(Hint{Channel: strings.Repeat("x", 100), Topic: "topic"}) // too long for Postgres
 	if err := hub.flush(t.Context()); err == nil {
 		t.Error("got no error for a channel that is too long")
@@ -199,7 +199,7 @@ func TestFailedFlushReturnsAnErrorAndTheNextOneSucceeds(t *testing.T) {
 
 func TestRunReturnsWhenItsContextEnds(t *testing.T) {
 	t.Parallel()
-	pool := openPool(t, testdb.New(t))
+	pool := testdb.Pool(t)
 	hub := NewHub(pool, "stepwell_test", slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(t.Context())
 	hints, unsubscribe := hub.Subscribe("topic")

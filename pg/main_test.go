@@ -9,7 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -17,16 +16,6 @@ func TestMain(m *testing.M) { testdb.Main(m) }
 
 // deadline is how long a test waits for an event that must occur.
 const deadline = 30 * time.Second
-
-func openPool(t *testing.T, dsn string) *pgxpool.Pool {
-	t.Helper()
-	pool, err := migrations.Pool(t.Context(), dsn, migrations.DefaultSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
-}
 
 // runHub returns a hub that runs until the test ends.
 func runHub(t *testing.T, pool *pgxpool.Pool) *Hub {

@@ -171,7 +171,7 @@ func TestOnlyStalePlansAreReplaced(t *testing.T) {
 			t.Errorf("%s: got %t, want %t", routine, got, want)
 		}
 	}
-	pool := openPool(t, testdb.New(t))
+	pool := testdb.Pool(t)
 	var n int
 	if err := NewPool(pool).QueryRow(t.Context(), `SELECT 1 WHERE false`).Scan(&n); !errors.Is(err, pgx.ErrNoRows) {
 		t.Errorf("got error %v, want pgx.ErrNoRows", err)

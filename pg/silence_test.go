@@ -189,11 +189,7 @@ func TestStatementsHaveADeadline(t *testing.T) {
 	t.Parallel()
 	s, dsn := newSwallower(t)
 	defer s.speak() // before the pool closes its connections
-	pool, err := migrations.Pool(t.Context(), dsn+"&statement_timeout=100ms", migrations.DefaultSchema, InstallDeadlines)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testdb.Connect(t, dsn+"&statement_timeout=100ms", InstallDeadlines)
 	for name, do := range map[string]func(*pgxpool.Conn) error{
 		"statement": func(c *pgxpool.Conn) error {
 			_, err := c.Exec(t.Context(), `SELECT 1`)

@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
@@ -75,11 +74,7 @@ func TestGrantedRunsAreLeasedOneByOne(t *testing.T) {
 // emptyQueue returns a session of a database whose queue is empty and was just vacuumed.
 func emptyQueue(t *testing.T) *pgx.Conn {
 	t.Helper()
-	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testdb.Pool(t)
 	conn, err := pool.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -57,11 +57,7 @@ func open(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *replica {
 // withoutHints opens a replica whose hub neither sends nor receives hints.
 func withoutHints(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *replica {
 	t.Helper()
-	pool, err := migrations.Pool(t.Context(), withConnections(t, dsn), migrations.DefaultSchema, options...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testdb.Connect(t, withConnections(t, dsn), options...)
 	hub := pg.NewHub(pool, "stepwell", slog.New(slog.DiscardHandler))
 	q, err := New(pool, migrations.DefaultSchema, hub)
 	if err != nil {

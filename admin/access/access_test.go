@@ -14,7 +14,6 @@ import (
 
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
 )
@@ -41,20 +40,10 @@ func (c *clock) advance(d time.Duration) {
 	c.at = c.at.Add(d)
 }
 
-func openPool(t *testing.T) *pgxpool.Pool {
-	t.Helper()
-	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
-}
-
 func newKeys(t *testing.T) (*Keys, *clock) {
 	t.Helper()
 	c := &clock{at: t0}
-	return NewKeys(openPool(t), c.now), c
+	return NewKeys(testdb.Pool(t), c.now), c
 }
 
 func (s *Keys) mint(t *testing.T) (admin.Key, string) {
@@ -324,7 +313,7 @@ func TestLastUseIsWrittenOnShutdown(t *testing.T) {
 
 func TestConcurrentPutsCreateOneProject(t *testing.T) {
 	t.Parallel()
-	pool := openPool(t)
+	pool := testdb.Pool(t)
 	s := NewProjects(pool, func() time.Time { return t0 })
 	var goroutines sync.WaitGroup
 	for range 8 {
@@ -356,7 +345,7 @@ func oneStart(l admin.Limits) admin.Limits {
 // TestConcurrentLimitsAreAuditedOnce sets the same limit from many goroutines (I4).
 func TestConcurrentLimitsAreAuditedOnce(t *testing.T) {
 	t.Parallel()
-	pool := openPool(t)
+	pool := testdb.Pool(t)
 	s := NewProjects(pool, func() time.Time { return t0 })
 	var goroutines sync.WaitGroup
 	for range 16 {

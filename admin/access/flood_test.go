@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -19,13 +18,7 @@ func TestFloodOfUnknownKeysLeavesConnections(t *testing.T) {
 	dsn := testdb.New(t)
 	open := func(conns int32) *pgxpool.Pool {
 		t.Helper()
-		pool, err := migrations.Pool(t.Context(), dsn, migrations.DefaultSchema,
-			func(c *pgxpool.Config) { c.MaxConns = conns })
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(pool.Close)
-		return pool
+		return testdb.Connect(t, dsn, func(c *pgxpool.Config) { c.MaxConns = conns })
 	}
 	pool, watcher := open(size), open(1)
 	s := NewKeys(pool, func() time.Time { return t0 })

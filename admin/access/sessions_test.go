@@ -14,13 +14,14 @@ import (
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/capacity/share"
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
 // newSessions returns sessions, and for each project a key of it.
 func newSessions(t *testing.T, projects ...entities.Project) (s *Sessions, keys []Opened) {
 	t.Helper()
-	pool := openPool(t)
+	pool := testdb.Pool(t)
 	now := func() time.Time { return t0 }
 	for _, project := range projects {
 		if _, err := NewProjects(pool, now).Put(t.Context(), project, nil); err != nil {

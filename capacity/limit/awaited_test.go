@@ -8,7 +8,6 @@ import (
 
 	"github.com/stepwell-dev/stepwell/capacity/limit"
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -18,11 +17,7 @@ func TestAwaitedPageReadsAPage(t *testing.T) {
 	t.Parallel()
 	const page, keys = 100, 5000
 	dsn := testdb.New(t)
-	pool, err := migrations.Pool(t.Context(), dsn, migrations.DefaultSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testdb.Connect(t, dsn)
 	for _, sql := range []string{`
 		INSERT INTO limits (project, name, per_key, total, rate, per, burst, fair, on_full, paused, created_at, updated_at)
 		SELECT 'home', name, 1, total, 0, '0', 0, false, 'wait', false, now(), now()

@@ -13,7 +13,6 @@ import (
 
 	"github.com/stepwell-dev/stepwell/capacity/limit"
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
 	"github.com/stepwell-dev/stepwell/pg"
@@ -92,11 +91,7 @@ func TestTakesThatRaceNeverExceedALimit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dsn := testdb.New(t)
-			pool, err := migrations.Pool(t.Context(), dsn, migrations.DefaultSchema)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(pool.Close)
+			pool := testdb.Connect(t, dsn)
 			spec := limit.Spec{PerKey: 1, OnFull: limit.Reject}
 			if _, err := limit.NewStore(pool, time.Now).Put(t.Context(), home, "l", spec); err != nil {
 				t.Fatal(err)

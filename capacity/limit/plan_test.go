@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -12,11 +11,7 @@ import (
 // of them with all holders, when many do.
 func TestPermitsAreFoundByTheirHolders(t *testing.T) {
 	t.Parallel()
-	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testdb.Pool(t)
 	conn, err := pool.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/stepwell-dev/stepwell/capacity/limit"
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
 )
@@ -26,11 +25,7 @@ const (
 
 func openStore(t *testing.T) (*limit.Store, *pgxpool.Pool) {
 	t.Helper()
-	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testdb.Pool(t)
 	return limit.NewStore(pool, func() time.Time { return start }), pool
 }
 

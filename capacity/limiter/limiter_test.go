@@ -14,7 +14,6 @@ import (
 
 	"github.com/stepwell-dev/stepwell/capacity/limit"
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
 )
@@ -28,11 +27,7 @@ var errExpire = errors.New("expire")
 // newLimiter returns a limiter whose expire fails, and which writes into granted what it grants.
 func newLimiter(t *testing.T, granted *[]entities.RunID) (*Limiter, *pgxpool.Pool) {
 	t.Helper()
-	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testdb.Pool(t)
 	admit := func(_ *pgx.Batch, _ entities.Project, list []limit.Granted) func(error) {
 		for _, g := range list {
 			*granted = append(*granted, g.RunID)
@@ -115,11 +110,7 @@ func TestFailedPassIsRepeated(t *testing.T) {
 // meanwhile is done by one pass after that.
 func TestPassOfOneProjectDelaysNoOther(t *testing.T) {
 	t.Parallel()
-	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testdb.Pool(t)
 	store := limit.NewStore(pool, time.Now)
 	for _, p := range []string{"a", "b"} {
 		if _, err := store.Put(t.Context(), entities.Project(p), "one", limit.Spec{PerKey: 1}); err != nil {
@@ -267,11 +258,7 @@ func TestFailedScanBeginsAnew(t *testing.T) {
 func TestLimiterGoesOnAfterRefusals(t *testing.T) {
 	t.Parallel()
 	const steps, home = 600, entities.Project("home")
-	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testdb.Pool(t)
 	store := limit.NewStore(pool, time.Now)
 	if _, err := store.Put(t.Context(), home, "full", limit.Spec{PerKey: 1, OnFull: limit.Reject, Paused: true}); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,6 @@ import (
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/admin/access"
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -42,11 +41,7 @@ func TestServeRequiresKeyUnlessOpen(t *testing.T) {
 		t.Errorf("with STEPWELL_OPEN: %v", err)
 	}
 
-	pool, err := migrations.Pool(t.Context(), dsn, migrations.DefaultSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testdb.Connect(t, dsn)
 	now := time.Now()
 	keys := access.NewKeys(pool, func() time.Time { return now })
 	mint := func(role admin.Role, lifetime time.Duration) admin.Key {

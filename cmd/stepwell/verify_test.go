@@ -19,7 +19,6 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
-	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
 )
@@ -33,11 +32,7 @@ type database struct {
 // newDatabase fills the empty database at DATABASE_URL with runs of one step each.
 func newDatabase(t *testing.T, runs int) *database {
 	t.Helper()
-	pool, err := migrations.Pool(t.Context(), os.Getenv("DATABASE_URL"), migrations.DefaultSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testdb.Connect(t, os.Getenv("DATABASE_URL"))
 	d := &database{Pool: pool}
 	for range runs {
 		id := entities.RunID("wrun_" + ulid.Make().String())

@@ -58,11 +58,7 @@ type delivery struct {
 
 func newServer(t *testing.T) *server {
 	t.Helper()
-	pool, err := migrations.Pool(t.Context(), testdb.Indexed(t), migrations.DefaultSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testdb.Connect(t, testdb.Indexed(t))
 	s := &server{pool: pool, now: time.Now().UTC().Truncate(time.Millisecond), deliveries: map[string][]delivery{}, answer: make(chan struct{})}
 	logger := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
 

@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
 )
@@ -28,11 +27,7 @@ type planFixture struct{ *Log }
 
 func newPlanFixture(t *testing.T) planFixture {
 	t.Helper()
-	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testdb.Pool(t)
 	return planFixture{New(pool, nil, time.Now)}
 }
 

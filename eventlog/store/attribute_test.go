@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
@@ -31,7 +32,7 @@ func attributeRows(t *testing.T, q pg.Querier, id entities.RunID) map[string]str
 
 func TestWriteAttributesMakesRowsEqualTheAttributes(t *testing.T) {
 	t.Parallel()
-	pool := openPool(t)
+	pool := testdb.Pool(t)
 	run := manyRuns()[1]
 	run.Attributes = map[string]string{}
 	insertRuns(t, pool, []entities.Run{run})
@@ -72,7 +73,7 @@ func TestWriteAttributesMakesRowsEqualTheAttributes(t *testing.T) {
 // TestLongestAttributeFitsIntoTheIndexes: Postgres limits the size of an index entry to about a third of a page.
 func TestLongestAttributeFitsIntoTheIndexes(t *testing.T) {
 	t.Parallel()
-	pool := openPool(t)
+	pool := testdb.Pool(t)
 	random := rand.New(rand.NewChaCha8([32]byte{1}))
 	long := func(runes int) string { // random, so that it cannot be compressed
 		var s strings.Builder
@@ -97,7 +98,7 @@ func TestLongestAttributeFitsIntoTheIndexes(t *testing.T) {
 
 func TestListAttributeKeys(t *testing.T) {
 	t.Parallel()
-	pool := openPool(t)
+	pool := testdb.Pool(t)
 	var runs []entities.Run
 	for i := range 24 {
 		r := manyRuns()[1]

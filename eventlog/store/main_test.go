@@ -5,10 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -16,16 +13,6 @@ func TestMain(m *testing.M) { testdb.Main(m) }
 
 // day is the date of the tests.
 var day = time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
-
-func openPool(t *testing.T) *pgxpool.Pool {
-	t.Helper()
-	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
-}
 
 // wantInvalid fails the test unless err is nil if valid is true, and [entities.ErrInvalid] if it is false.
 func wantInvalid(t *testing.T, err error, valid bool) {

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
@@ -16,7 +17,7 @@ import (
 // and the pages together have all.
 func TestOpenListsLookAtFewRows(t *testing.T) {
 	t.Parallel()
-	m := &meter{Pool: openPool(t)}
+	m := &meter{Pool: testdb.Pool(t)}
 	const n = 20 * openScan
 	for _, sql := range []string{
 		`INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq, created_at, updated_at)
@@ -96,7 +97,7 @@ func pages[T any](t *testing.T, m *meter, want int, list func(pg.Page) ([]T, str
 // TestWaitsHaveTheirProject: the list of a project finds its waits without those of others.
 func TestWaitsHaveTheirProject(t *testing.T) {
 	t.Parallel()
-	pool := openPool(t)
+	pool := testdb.Pool(t)
 	run := manyRuns()[0]
 	insertRuns(t, pool, []entities.Run{run})
 	var b pgx.Batch

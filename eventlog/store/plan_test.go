@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
@@ -120,7 +121,7 @@ func literal(a any) string {
 // failed runs and some attributes are rare. The table of runs alone has more than a thousand blocks.
 func TestListsReadAboutAPage(t *testing.T) {
 	t.Parallel()
-	m := &meter{Pool: openPool(t)}
+	m := &meter{Pool: testdb.Pool(t)}
 	if _, err := m.Exec(t.Context(), `
 		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, attributes, last_seq, end_seq,
 			created_at, updated_at, completed_at, unique_key, parent_id, error_code)
@@ -231,7 +232,7 @@ func TestListsReadAboutAPage(t *testing.T) {
 // have both, a page looks at a limited number, and the pages together have all.
 func TestRareFailuresOfAWorkflowAreFoundInPages(t *testing.T) {
 	t.Parallel()
-	m := &meter{Pool: openPool(t)}
+	m := &meter{Pool: testdb.Pool(t)}
 	const n = 3 * maxLeaps
 	if _, err := m.Exec(t.Context(), `
 		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq, created_at, updated_at,
@@ -306,7 +307,7 @@ func (m *meter) wantIndexed(t *testing.T, most int) {
 // TestExpiredRunsReadAboutAPage: also in a project with many streams.
 func TestExpiredRunsReadAboutAPage(t *testing.T) {
 	t.Parallel()
-	m := &meter{Pool: openPool(t)}
+	m := &meter{Pool: testdb.Pool(t)}
 	if _, err := m.Exec(t.Context(), `
 		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq,
 			created_at, updated_at, completed_at)
@@ -338,7 +339,7 @@ func TestExpiredRunsReadAboutAPage(t *testing.T) {
 // TestStepByIDIsFastAmongRunsWithEqualStepIDs: also with a generic plan, which Postgres uses for frequent statements.
 func TestStepByIDIsFastAmongRunsWithEqualStepIDs(t *testing.T) {
 	t.Parallel()
-	m := &meter{Pool: openPool(t)}
+	m := &meter{Pool: testdb.Pool(t)}
 	const runs = 5000
 	for _, sql := range []string{
 		`INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq, created_at, updated_at)

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
@@ -115,7 +116,7 @@ func windows(t *rapid.T, name string, w *Window) {
 
 func TestListRunsReturnsTheMatchingRuns(t *testing.T) {
 	t.Parallel()
-	pool := openPool(t)
+	pool := testdb.Pool(t)
 	runs := manyRuns()
 	insertRuns(t, pool, runs)
 	strangers := slices.Clone(runs) // each run has a twin in another project
@@ -163,7 +164,7 @@ func TestListRunsReturnsTheMatchingRuns(t *testing.T) {
 // TestCursorOfAnotherWindowDoesNotLeaveTheWindow: a cursor before the window's near end is ignored.
 func TestCursorOfAnotherWindowDoesNotLeaveTheWindow(t *testing.T) {
 	t.Parallel()
-	pool := openPool(t)
+	pool := testdb.Pool(t)
 	runs := manyRuns()
 	insertRuns(t, pool, runs)
 	early, late := RunCursor(runs[0]), RunCursor(runs[len(runs)-1])
@@ -212,7 +213,7 @@ func TestListRunsValidatesTheFilter(t *testing.T) {
 		"NUL":            {RunFilter{Attributes: map[string]string{"k": "a\x00"}}, false},
 		"a reserved key": {RunFilter{Attributes: map[string]string{"$parentRunId": "v"}}, true},
 	}
-	pool := openPool(t)
+	pool := testdb.Pool(t)
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -225,7 +226,7 @@ func TestListRunsValidatesTheFilter(t *testing.T) {
 // TestLongSearchEndsThePageAndContinues: of two attributes, each on half of the runs, only the oldest run has both.
 func TestLongSearchEndsThePageAndContinues(t *testing.T) {
 	t.Parallel()
-	pool := openPool(t)
+	pool := testdb.Pool(t)
 	if _, err := pool.Exec(t.Context(), `
 		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, attributes, last_seq,
 			created_at, updated_at)

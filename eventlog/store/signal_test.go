@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
 // TestWaitingHooksAndEarlierSignalsAreReadByIndex: of 20,000 hooks, 400 wait for the signal. Each page of them touches
@@ -16,7 +17,7 @@ import (
 // run has received half.
 func TestWaitingHooksAndEarlierSignalsAreReadByIndex(t *testing.T) {
 	t.Parallel()
-	m := &meter{Pool: openPool(t)}
+	m := &meter{Pool: testdb.Pool(t)}
 	if _, err := m.Exec(t.Context(), `
 		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, attributes, last_seq,
 			created_at, updated_at)

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -20,11 +19,7 @@ const project = entities.Project("p")
 // newRegistry returns a registry with two versions of the flow f.
 func newRegistry(t *testing.T) (*Registry, *pgxpool.Pool) {
 	t.Helper()
-	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testdb.Pool(t)
 	r := New(pool, time.Now)
 	for _, value := range []string{"1", "2"} {
 		if _, err := r.Put(t.Context(), project, []byte("{flow: f, steps: {a: {set: "+value+"}}}")); err != nil {

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/flow"
-	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -15,11 +14,7 @@ func TestMain(m *testing.M) { testdb.Main(m) }
 // one after the database's clock was set back.
 func TestTheNewestVersionIsTheNewestDeployment(t *testing.T) {
 	t.Parallel()
-	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testdb.Pool(t)
 	r := New(pool, time.Now)
 	document := func(output string) []byte { return []byte("{flow: f, steps: {a: {set: " + output + "}}}") }
 	tx, err := pool.Begin(t.Context())
@@ -62,11 +57,7 @@ func TestTheNewestVersionIsTheNewestDeployment(t *testing.T) {
 // TestOrderOfFieldsIsNoVersion: also of a version that was stored with the fields in another order.
 func TestOrderOfFieldsIsNoVersion(t *testing.T) {
 	t.Parallel()
-	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testdb.Pool(t)
 	r := New(pool, time.Now)
 	for _, test := range []struct {
 		document string

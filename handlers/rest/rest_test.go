@@ -44,11 +44,7 @@ type api struct {
 
 func newAPI(t testing.TB) api {
 	t.Helper()
-	pool, err := migrations.Pool(t.Context(), testdb.Indexed(t), migrations.DefaultSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testdb.Connect(t, testdb.Indexed(t))
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
 	hub := pg.NewHub(pool, migrations.DefaultSchema+".hints", logger)
 	q, err := queue.New(pool, migrations.DefaultSchema, hub)

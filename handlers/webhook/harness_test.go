@@ -51,14 +51,11 @@ type testServer struct {
 
 func newTestServer(t testing.TB, change ...func(*handlers.Options)) *testServer {
 	t.Helper()
-	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testdb.Pool(t)
 	d := &testServer{pool: pool, logged: &logs{}}
 	logger := slog.New(slog.NewTextHandler(d.logged, nil))
 	d.hub = pg.NewHub(pool, migrations.DefaultSchema+".hints", logger)
+	var err error
 	if d.queue, err = queue.New(pool, migrations.DefaultSchema, d.hub); err != nil {
 		t.Fatal(err)
 	}

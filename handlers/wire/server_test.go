@@ -44,11 +44,7 @@ type server struct {
 
 func newServer(t *testing.T, with ...func(*handlers.Options)) *server {
 	t.Helper()
-	pool, err := migrations.Pool(t.Context(), testdb.Indexed(t), migrations.DefaultSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testdb.Connect(t, testdb.Indexed(t))
 	s := &server{pool: pool, logs: &logs{}, now: t0}
 	logger := slog.New(slog.NewTextHandler(s.logs, nil))
 

@@ -4,7 +4,7 @@
 //
 //	func TestAppend(t *testing.T) {
 //		t.Parallel()
-//		dsn := testdb.New(t)
+//		pool := testdb.Pool(t)
 //		…
 //	}
 //

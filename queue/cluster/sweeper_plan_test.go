@@ -14,7 +14,6 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog"
-	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -25,11 +24,7 @@ type database struct{ pool *pgxpool.Pool }
 
 func newDatabase(t testing.TB) *database {
 	t.Helper()
-	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testdb.Pool(t)
 	return &database{pool}
 }
 

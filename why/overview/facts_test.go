@@ -16,7 +16,6 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog/stats"
-	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
@@ -32,11 +31,7 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	pool, err := migrations.Pool(t.Context(), testdb.Indexed(t), migrations.DefaultSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testdb.Connect(t, testdb.Indexed(t))
 	f := &fixture{NewReader(pool, stats.NewReader(pool, time.Now), admin.NewSigningKeys(pool, time.Now), time.Now), pool}
 	f.shareFor = 0
 	f.exec(t, `INSERT INTO projects (name) VALUES ('other')`)

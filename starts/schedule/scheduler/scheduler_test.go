@@ -40,11 +40,7 @@ type server struct {
 // newServer returns a server on the database. At first it is noon there.
 func newServer(t testing.TB, dsn string) *server {
 	t.Helper()
-	pool, err := migrations.Pool(t.Context(), dsn, migrations.DefaultSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := testdb.Connect(t, dsn)
 	return serverOn(t, pool)
 }
 
