@@ -14,8 +14,8 @@ import (
 	"github.com/stepwell-dev/stepwell/starts/trigger"
 )
 
-// The xid of an event is the place of its transaction ([pg.FeedPosition]), but never less than that of the run's previous
-// event: the feed of a project lists events by xid, and must list those of a run in their order.
+// The xid of an event is the place of its transaction ([pg.FeedPosition]), but never less than that of the run's
+// previous event: the feed of a project lists events by xid, and must list those of a run in their order.
 var (
 	// xidOfNow is for transactions that begin after the previous event was committed, as those of cached runs do.
 	xidOfNow = pg.FeedPosition(`pg_current_xact_id()`)

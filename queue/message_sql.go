@@ -432,8 +432,8 @@ func (d Delivery) RequireNoInvocation(c *pg.Conditional) {
 	c.Require(noInvocation, d.RunID)
 }
 
-// noInvocation is the condition that run $1 is not being invoked. OFFSET 0 has Postgres look it up by its run: the index
-// on leases would find all that there are.
+// noInvocation is the condition that run $1 is not being invoked. OFFSET 0 has Postgres look it up by its run: the
+// index on leases would find all that there are.
 const noInvocation = `NOT EXISTS (SELECT FROM (
 	SELECT lease FROM messages WHERE run_id = $1 AND work = 'run' AND subject = '' FOR UPDATE OFFSET 0) AS invocation
 	WHERE lease <> '')`

@@ -175,7 +175,7 @@ func (s whyScene) run() {
 	}
 
 	s.allow("/retry") // is a 404 if the function was called by itself in the meantime
-	s.see(blocked, "blocked", "The function refuses to go on.", "no_stock", secret, "Next:")
+	s.see(blocked, "function_refuses", "The function refuses to go on.", "no_stock", secret, "Next:")
 	s.app.heal("blocked")
 	s.click("Retry now")
 	s.isDone()

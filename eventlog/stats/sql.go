@@ -33,7 +33,8 @@ const (
 // may precede.
 var unread = `
 	SELECT type, run_id, seq, correlation_id, created_at, data, xid FROM events
-	WHERE project = p.project AND type = t.type AND xid < ` + pg.FeedPosition(`pg_snapshot_xmin(pg_current_snapshot())`) + `
+	WHERE project = p.project AND type = t.type
+		AND xid < ` + pg.FeedPosition(`pg_snapshot_xmin(pg_current_snapshot())`) + `
 		AND (xid, run_id, seq) > (p.xid, p.run_id, p.seq)
 	ORDER BY xid, run_id, seq`
 
