@@ -128,10 +128,12 @@ func TestReasonsAreTwoClicksAway(t *testing.T) {
 	b.finds(reasonScenes["hook"])
 }
 
-// finds waits until the page of a run has the reason of the scene, and the button that helps.
+// finds waits until the page of a run has the reason of the scene, the state that belongs to it, and the button that helps.
 func (b *tab) finds(scene reasonScene) {
 	b.t.Helper()
 	b.until("the reason "+scene.kind, `document.querySelector('[data-kind="`+scene.kind+`"]')`)
+	b.until("the state of "+scene.kind, `[document.querySelector("section.why").dataset.verdict.replace("working", "running")]
+		.includes(document.querySelector(".pill").innerText.trim())`)
 	if scene.remedy != "" {
 		b.until("the button "+scene.remedy, `[...document.querySelectorAll('[data-kind="`+scene.kind+`"] :is(button, a.button)')]
 			.some((e) => e.innerText.trim() === `+quote(scene.remedy)+` && !e.disabled)`)

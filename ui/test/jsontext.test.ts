@@ -1,6 +1,6 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
-import { hexLine, JsonError, member, openDepth, parseJson, treeRows, withValue, writeJson } from "../src/lib/jsontext";
+import { hexLine, JsonError, member, openDepth, parseJson, readable, treeRows, withValue, writeJson } from "../src/lib/jsontext";
 import { random } from "./random";
 
 test("numbers, order, doubled keys and escapes stay as written", () => {
@@ -66,4 +66,20 @@ test("a tree opens no more lines than a page can draw", () => {
   assert.equal(openDepth(wide, small, 2000), 1);
   assert.equal(openDepth(parseJson('{"a":[{"b":[1]}]}'), small, 2000), 3);
   assert.equal(openDepth(parseJson(JSON.stringify(new Array(500).fill(1))), small, 2000), 3); // closed: it is too large
+});
+
+test("texts are read as their characters, and copied as they were written", () => {
+  for (const [stored, shown] of [
+    [String.raw`"\u05e9\u05dc\u05d5\u05dd"`, '"שלום"'],
+    [String.raw`"\ud83d\ude00 \u003cb\u003e a\/b"`, '"😀 <b> a/b"'],
+    [String.raw`"\\u05e9"`, String.raw`"\\u05e9"`], // a backslash, then letters
+    [String.raw`"a\n\t\"\\"`, String.raw`"a\n\t\"\\"`],
+    [String.raw`"\u0022\u005c\u0000\u2028\u202e"`, String.raw`"\u0022\u005c\u0000\u2028\u202e"`],
+    [String.raw`"\ud83d"`, String.raw`"\ud83d"`],
+    ['"', '"'], ["9007199254740993", "9007199254740993"],
+  ] as Array<[string, string]>) {
+    assert.equal(readable(stored), shown);
+  }
+  const text = String.raw`{"\u05e9":"\u05dc\ud83d\ude00"}`;
+  assert.equal(writeJson(parseJson(text), false), text);
 });

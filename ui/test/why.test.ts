@@ -1,9 +1,9 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
-import type { Explanation, Message, Reason, ReasonKind } from "../src/api.gen";
+import type { Explanation, Message, Reason, ReasonKind, Run } from "../src/api.gen";
 import { bytesOf, Tail } from "../src/lib/chunks";
 import { cannotRetry, errorOf, stateOfMessage } from "../src/lib/message";
-import { commandsOf, lookOf, needsNobody, nextOf } from "../src/lib/why";
+import { commandsOf, lookOf, needsNobody, nextOf, stateOf } from "../src/lib/why";
 
 const reason = (kind: ReasonKind, more: Partial<Reason> = {}): Reason => ({ kind, sentence: "", remedies: [], commands: [], ...more });
 
@@ -76,4 +76,21 @@ test("the end of a stream is kept, and its characters stay whole", () => {
   parts.add([{ index: 0, base64: "ww==" }, { index: 1, base64: "qQ==" }]); // é in two chunks
   assert.equal(new TextDecoder().decode(parts.bytes()), "é");
   assert.deepEqual([...bytesOf({ index: 0, base64: "/wA=" })], [255, 0]);
+});
+
+test("the state of a run is that of its explanation until it ends", () => {
+  const now = Date.parse("2026-11-22T14:00:00.000Z");
+  const run = { status: "running" } as Run;
+  for (const [r, verdict, kind, word, look] of [
+    [run, "blocked", "parked", "blocked", "failed"],
+    [{ ...run, blocked: { code: "a", attempts: 9 } }, "blocked", "parked", "blocked", "failed"],
+    [run, "retrying", "step_backoff", "retrying", "retrying"],
+    [run, "waiting", "approval", "waiting", "waiting"],
+    [{ status: "pending" }, "working", "called", "running", "running"],
+    [{ ...run, forcedAt: "2026-11-22T14:00:07.000Z" }, "working", "cancelling", "cancelling", "running"],
+    [{ status: "completed" }, "waiting", "wait", "completed", "completed"],
+  ] as Array<[Run, Explanation["verdict"], ReasonKind, string, string]>) {
+    assert.deepEqual(stateOf(r, { ...explanation([reason(kind)]), verdict }, now), { look, word });
+  }
+  assert.deepEqual(stateOf(run, null, now), { look: "running", word: "running" });
 });

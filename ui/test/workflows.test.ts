@@ -29,7 +29,7 @@ test("equal values have no difference, and one change is found", () => {
     const n = next();
     if (depth > 3 || n < 0.3) return { kind: "number", text: String(Math.floor(next() * 9)) };
     if (n < 0.6) return { kind: "array", items: Array.from({ length: 1 + Math.floor(next() * 4) }, () => make(depth + 1)) };
-    return { kind: "object", entries: ["a", "b", "c"].slice(0, 1 + Math.floor(next() * 3)).map((key) => ({ key, value: make(depth + 1) })) };
+    return { kind: "object", entries: ["a", "b", "c"].slice(0, 1 + Math.floor(next() * 3)).map((key) => ({ key, keyText: `"${key}"`, value: make(depth + 1) })) };
   };
   const change = (v: JsonValue): JsonValue => {
     if (v.kind === "array") return { kind: "array", items: v.items.map((x, i) => (i === v.items.length - 1 ? change(x) : x)) };

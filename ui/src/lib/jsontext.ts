@@ -13,7 +13,7 @@ export interface JsonList {
 export interface JsonObject {
   kind: "object";
   // In the order in which they were written. Keys may occur more than once.
-  entries: Array<{ key: string; value: JsonValue }>; // the key without quotes, its escapes resolved
+  entries: Array<{ key: string; keyText: string; value: JsonValue }>; // keyText as it was written, key with its escapes resolved
 }
 
 export type JsonValue = JsonScalar | JsonList | JsonObject;
@@ -118,7 +118,7 @@ class Parser {
       const key = this.string() ?? this.fail("a key in quotes is missing");
       this.skip();
       if (!this.take(":")) this.fail("a colon is missing");
-      entries.push({ key: JSON.parse(key) as string, value: this.value(depth + 1) });
+      entries.push({ key: JSON.parse(key) as string, keyText: key, value: this.value(depth + 1) });
       this.skip();
       if (this.closed("}")) return { kind: "object", entries };
       if (!this.take(",")) this.fail("a comma or } is missing");
@@ -143,16 +143,30 @@ export function writeJson(v: JsonValue, indent = true, level = 0): string {
   const [open, close] = v.kind === "array" ? ["[", "]"] : ["{", "}"];
   const parts = v.kind === "array"
     ? v.items.map((item) => writeJson(item, indent, level + 1))
-    : v.entries.map((e) => JSON.stringify(e.key) + (indent ? ": " : ":") + writeJson(e.value, indent, level + 1));
+    : v.entries.map((e) => e.keyText + (indent ? ": " : ":") + writeJson(e.value, indent, level + 1));
   if (parts.length === 0) return open + close;
   if (!indent) return open + parts.join(",") + close;
   const pad = "  ".repeat(level);
   return `${open}\n${parts.map((p) => `${pad}  ${p}`).join(",\n")}\n${pad}${close}`;
 }
 
+const escapes = /(?:\\u[\da-fA-F]{4})+|\\[^u]/g;
+// Controls, halves of characters, ends of lines, and what turns the direction of the text around.
+const unreadable = /[\p{Cc}\p{Cs}\p{Zl}\p{Zp}"\\\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu;
+
+// readable returns a value as it was written, with characters instead of their escapes: \u05e9 is ש. What cannot be seen, or
+// would not be one line, stays escaped.
+export function readable(text: string): string {
+  return text.replace(escapes, (run) => {
+    if (run === "\\/") return "/";
+    if (run[1] !== "u") return run;
+    return (JSON.parse(`"${run}"`) as string).replace(unreadable, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  });
+}
+
 // withValue returns the text of an object with one more key, whose value is the text of JSON and stays as it was written.
 export function withValue(object: Record<string, unknown>, key: string, text: string): string {
-  const value: JsonObject = { kind: "object", entries: [{ key, value: parseJson(text) }] };
+  const value: JsonObject = { kind: "object", entries: [{ key, keyText: JSON.stringify(key), value: parseJson(text) }] };
   const rest = parseJson(JSON.stringify(object));
   if (rest.kind === "object") value.entries.push(...rest.entries);
   return writeJson(value, false);

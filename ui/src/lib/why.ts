@@ -1,6 +1,6 @@
 // Why a run is not done: how it looks, and what comes next. The server has the sentences and the commands.
-import type { Explanation, Reason, ReasonKind } from "../api.gen";
-import type { Look } from "./status";
+import type { Explanation, Reason, ReasonKind, Run } from "../api.gen";
+import { hasEnded, stateOfRun, type Look, type State } from "./status";
 
 function waiter(r: Reason): string {
   return r.stepId ? `step ${step(r)}` : "it";
@@ -25,6 +25,16 @@ const looks: Partial<Record<ReasonKind, Look>> = {
 // lookOf returns the glyph of a reason.
 export function lookOf(r: Reason): Look {
   return looks[r.kind] ?? "pending";
+}
+
+// stateOf returns the state of a run as its explanation has it, so that the two never contradict each other. While there is
+// none, the run itself says what it can.
+export function stateOf(run: Run, e: Explanation | null, now: number): State {
+  const first = e?.reasons[0];
+  if (!e || !first || hasEnded(run)) return stateOfRun(run, now);
+  const look = lookOf(first);
+  if (e.verdict !== "working") return { look, word: e.verdict };
+  return look === "running" ? { look, word: "running" } : stateOfRun(run, now);
 }
 
 const quiet = new Set<ReasonKind>([

@@ -1,12 +1,13 @@
 // The page of a run: what it is, how it stands, what one can do, and its parts.
 import { useSignal } from "@preact/signals";
-import type { Run } from "../api.gen";
+import type { Explanation, Run } from "../api.gen";
 import { addressOf, server } from "../api";
 import { tick } from "../clock";
 import { formatDuration } from "../lib/duration";
 import { formatTerm } from "../lib/filter";
 import { curl, quote } from "../lib/shell";
-import { durationOf, hasEnded, stateOfRun } from "../lib/status";
+import { durationOf, hasEnded } from "../lib/status";
+import { stateOf } from "../lib/why";
 import { covered, useLive } from "../live";
 import { go, href, project } from "../location";
 import { Commands, Copy } from "../parts/copy";
@@ -39,6 +40,7 @@ const tabs = [
 
 export function RunPage({ id, tab }: { id: string; tab: string }) {
   const last = useSignal<Run | null>(null);
+  const why = useSignal<Explanation | null>(null);
   const ended = last.value !== null && hasEnded(last.value);
   const keep = (r: Run) => {
     if (r.lastSeq >= (last.peek()?.lastSeq ?? 0)) last.value = r;
@@ -77,9 +79,9 @@ export function RunPage({ id, tab }: { id: string; tab: string }) {
   if (!r) return <main class="page">{run.problem.value ? <Trouble problem={run.problem.value} retry={run.refresh} /> : <Loading what="the run" />}</main>;
   return (
     <main class="page">
-      <Head run={r} refresh={run.refresh} />
+      <Head run={r} why={why.value} refresh={run.refresh} />
       {run.problem.value && <Trouble problem={run.problem.value} retry={run.refresh} />}
-      <Why run={r} done={run.refresh} />
+      <Why run={r} explained={(e) => (why.value = e)} done={run.refresh} />
       <div class="tabs" role="tablist" aria-label="Parts of the run">
         {tabs.filter((t) => t.name !== "graph" || isOfFlow(r)).map((t) => (
           <a role="tab" id={`tab-${t.name}`} aria-selected={t.name === tab} aria-controls="tab-panel" href={href(["runs", id, t.name])}>{t.title}
@@ -106,14 +108,15 @@ function isOfFlow(r: Run): boolean {
   return r.deployment.startsWith(`${r.workflow}@`);
 }
 
-function Head({ run: r, refresh }: { run: Run; refresh: () => void }) {
+function Head({ run: r, why, refresh }: { run: Run; why: Explanation | null; refresh: () => void }) {
+  const state = stateOf(r, why, tick.value);
   const show = { path: { id: r.id }, query: { payloads: false } };
   return (
     <header class="run-head">
       <nav class="crumbs" aria-label="Path"><a href={href(["runs"])}>Runs</a> / <a href={href(["runs"], { q: formatTerm({ field: "workflow", value: r.workflow }) })}>{r.workflow}</a></nav>
       <div class="run-title">
         <h1>{r.workflow}</h1>
-        <span class={`pill ${stateOfRun(r, tick.value).look}`}><Status {...stateOfRun(r, tick.value)} /></span>
+        <span class={`pill ${state.look}`}><Status {...state} /></span>
         <span class="took">{formatDuration(durationOf(r, tick.value))}{!hasEnded(r) && <span class="quiet"> so far</span>}</span>
         <Actions run={r} done={refresh} />
       </div>

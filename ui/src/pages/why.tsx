@@ -24,8 +24,18 @@ const longestTimer = 3_600_000; // browsers know no timers of months
 const opened = 2; // reasons that are shown at once
 const shownText = 400; // characters of an error
 
-export function Why({ run, done }: { run: Run; done: () => void }) {
-  const why = useResource((signal) => call(project.value, "GET /v1/runs/{id}/why", { path: { id: run.id }, signal }),
+interface WhyProps {
+  run: Run;
+  explained: (e: Explanation) => void;
+  done: () => void;
+}
+
+export function Why({ run, explained, done }: WhyProps) {
+  const why = useResource(async (signal) => {
+    const answer = await call(project.value, "GET /v1/runs/{id}/why", { path: { id: run.id }, signal });
+    explained(answer);
+    return answer;
+  },
     [run.id], hasEnded(run) ? 0 : pollEvery, [run.lastSeq, run.status, run.blocked?.attempts].join());
   const e = why.data.value;
   const next = e?.next?.at;

@@ -1,7 +1,7 @@
-// A JSON value as a tree, with every number, key and escape as it was written.
+// A JSON value as a tree: every number as it was written, every text as its characters. Copies have all as it was written.
 import { useSignal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
-import { formatBytes, openDepth, sizeOf, treeRows, writeJson, type JsonValue, type TreeRow } from "../lib/jsontext";
+import { formatBytes, openDepth, readable, sizeOf, treeRows, writeJson, type JsonValue, type TreeRow } from "../lib/jsontext";
 import { Copy } from "./copy";
 import { Virtual } from "./virtual";
 
@@ -48,6 +48,6 @@ function Scalar({ row, size }: { row: TreeRow; size: number }) {
   if (v.kind === "array") return <span class="quiet">{size === 0 ? "[]" : `[${size}]`}</span>;
   if (v.kind === "object") return <span class="quiet">{size === 0 ? "{}" : `{${size}}`}</span>;
   const rest = v.text.length - shownText;
-  return <><span class={v.kind}>{v.text.slice(0, shownText)}</span>
+  return <><span class={v.kind}>{readable(v.text.slice(0, shownText))}</span>
     {rest > 0 && <span class="quiet"> … {formatBytes(rest)} more: copy or Text</span>}</>;
 }
