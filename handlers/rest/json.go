@@ -69,11 +69,15 @@ func (b body) send(c echo.Context) error {
 	return err
 }
 
-// JSON writes the answers of all requests; see [encodeJSON] and [newBody].
+// JSON writes the answers of all requests but those of the Workflow SDK's protocol, whose bytes are those of the service
+// that it was made for; see [encodeJSON] and [newBody].
 type JSON struct{ echo.DefaultJSONSerializer }
 
 // Serialize implements [echo.JSONSerializer].
-func (JSON) Serialize(c echo.Context, v any, _ string) error {
+func (j JSON) Serialize(c echo.Context, v any, indent string) error {
+	if strings.HasPrefix(c.Request().URL.Path, "/sdk/") {
+		return j.DefaultJSONSerializer.Serialize(c, v, indent)
+	}
 	b, err := newBody(c.Request(), v)
 	if err != nil {
 		return err
