@@ -116,9 +116,14 @@ func (n *node) kill() {
 // promote makes a standby the primary.
 func (n *node) promote() {
 	n.t.Helper()
-	if !query[bool](n, `SELECT pg_promote()`) {
-		n.t.Fatalf("node %s was not promoted", n.name)
-	}
+	n.exec(`SELECT pg_promote(false)`) // waits for nothing: what is replayed meanwhile may cancel a statement that lasts
+	eventually(n.t, "the node is promoted", func() bool {
+		conn := n.connect()
+		defer func() { _ = conn.Close(context.Background()) }()
+		var standby bool
+		err := conn.QueryRow(context.Background(), `SELECT pg_is_in_recovery()`).Scan(&standby)
+		return err == nil && !standby
+	})
 }
 
 // setReadOnly makes all sessions of the node read-only, or writable.
