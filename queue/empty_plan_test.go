@@ -33,10 +33,20 @@ func TestPlansMadeOnAnEmptyQueueUseTheLeaseIndex(t *testing.T) {
 	}
 }
 
-// TestPlansMadeOnAnEmptyQueueFindTheInvocation: nor may the question whether a run is being invoked read all leases.
-func TestPlansMadeOnAnEmptyQueueFindTheInvocation(t *testing.T) {
+// TestPlansMadeWhileNothingIsLeasedFindTheInvocation: nor may the question whether a run is being invoked read all
+// leases, although there were none.
+func TestPlansMadeWhileNothingIsLeasedFindTheInvocation(t *testing.T) {
 	t.Parallel()
 	conn := emptyQueue(t)
+	for _, sql := range []string{
+		`INSERT INTO messages (id, project, topic, deployment_id, run_id, work, content_type, body, expires_at, due_at)
+			SELECT 'msg_' || n, '', '', '', 'wrun_' || n, 'run', '', '', now(), now() FROM generate_series(1, 10000) n`,
+		`DELETE FROM messages WHERE id > 'msg_10'`, `VACUUM ANALYZE messages`, // but a few
+	} {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, plan := range []string{
 		testdb.GenericPlan(t, conn, `SELECT `+noInvocation), testdb.CustomPlan(t, conn, `SELECT `+noInvocation),
 	} {
