@@ -69,8 +69,8 @@ func (b body) send(c echo.Context) error {
 	return err
 }
 
-// JSON writes the answers of all requests but those of the Workflow SDK's protocol, whose bytes are those of the service
-// that it was made for; see [encodeJSON] and [newBody].
+// JSON writes all answers but those of the Workflow SDK's protocol, whose bytes are those of the service that it was
+// made for. See [encodeJSON] and [newBody].
 type JSON struct{ echo.DefaultJSONSerializer }
 
 // Serialize implements [echo.JSONSerializer].
