@@ -94,10 +94,9 @@ ui: $(UI) ## Bundle the dashboard into ui/dist, which is committed
 limits-soak: ## End 100,000 steps with limits in every way, and look for permits that are left (some minutes)
 	STEPWELL_TEST_LIMITED_STEPS=100000 $(GO) test -count=1 -timeout 2h -run '^TestNoPermitIsLeft$$' ./engine
 
-# With a warm build cache it takes four minutes, and less if packages have not changed since their tests passed: they are
-# not tested again.
+# It takes some minutes, and less if packages have not changed since their tests passed: they are not tested again.
 .PHONY: check
-check: $(UI) ## Run the quick checks for work in progress: format, vet, short Go tests, the dashboard (4 minutes at most)
+check: $(UI) ## Run the quick checks for work in progress: format, vet, short Go tests, the dashboard (minutes)
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt -w" $$unformatted; exit 1; }
 	$(GO) vet ./...
 	$(GO) test -short ./...

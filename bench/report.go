@@ -161,7 +161,7 @@ func reportOverload(rows []row) string {
 		return figure(title, open(func(r row) float64 { return r.Counts[name] }))
 	}
 	return "3-step runs that start at a fixed rate: 1, 2, 4 and 8 times what a closed loop gets. A start that " +
-		"is refused is not repeated; *retry after* is what it was told on average. *Done* are the runs that ended while " +
+		"is refused is not repeated; *retry after* is the mean of what the server asks for. *Done* are the runs that ended while " +
 		"the load lasted, except for its first third. Latencies are of accepted runs, from the intended start.\n\n" +
 		tableOf(rows, variant(""), words("asked", func(r row) string {
 			if r.Rate == 0 {

@@ -384,8 +384,8 @@ func (p *player) describe() string {
 	return b.String()
 }
 
-// checkLedger checks that what had an effect is undone if its run, or what it is in, has failed. What could not be
-// undone is told.
+// checkLedger checks that what had an effect is undone if its run, or what it is in, has failed. An undo may
+// fail.
 func (p *player) checkLedger(t *testing.T, document string) {
 	t.Helper()
 	failed := map[string]bool{}

@@ -162,8 +162,8 @@ func TestOneTrialCallIsMade(t *testing.T) {
 	}
 }
 
-// TestOnlyOneMayTry the deployment when a trial call is due, whoever asks.
-func TestOnlyOneMayTry(t *testing.T) {
+// TestRacersForTheTrialCall: of those that ask for a trial call when one is due, one makes it.
+func TestRacersForTheTrialCall(t *testing.T) {
 	t.Parallel()
 	a := serveProbed(t)
 	d := idleServer(t, testdb.New(t))

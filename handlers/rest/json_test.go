@@ -1,6 +1,7 @@
 package rest_test
 
 import (
+	"bufio"
 	"compress/gzip"
 	"io"
 	"net/http"
@@ -9,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestTextsAreAnsweredAsTheyAreStored: what means something in HTML is not escaped, in answers and in live events.
+// TestTextsAreAnsweredAsTheyAreStored: what means something in HTML is not escaped, in answers and in server-sent events.
 func TestTextsAreAnsweredAsTheyAreStored(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -25,6 +26,16 @@ func TestTextsAreAnsweredAsTheyAreStored(t *testing.T) {
 		if !strings.Contains(w.Body.String(), text) {
 			t.Errorf("%s: got %d %s", path, w.Code, w.Body)
 		}
+	}
+	server := httptest.NewServer(a)
+	t.Cleanup(server.Close)
+	answer := tail(t, t.Context(), server.URL+"/v1/runs/"+string(id)+"/events/stream?payloads=true")
+	r := bufio.NewReader(answer.Body)
+	if _, err := nextBlock(r); err != nil { // the position
+		t.Fatal(err)
+	}
+	if b, err := nextBlock(r); err != nil || !strings.Contains(b.data, text) {
+		t.Errorf("the first event is %+v, %v", b, err)
 	}
 }
 
