@@ -2,6 +2,9 @@ package ui
 
 import (
 	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -28,16 +31,51 @@ func TestOverview(t *testing.T) {
 	}
 }
 
-// beginScene follows the steps to the first run, which tick themselves.
+// beginScene follows the steps to the first run, with what the page says to paste into a shell: the steps tick themselves,
+// and the run's page opens by itself.
 func (i *installation) beginScene(b *tab) {
+	var shop struct{ URL string }
+	i.call("GET", "/v1/deployments/shop", nil, &shop)
+	i.call("DELETE", "/v1/deployments/shop", nil, nil)
 	b.open("/ui/default/overview")
-	b.shows("shop is registered", "stepwell runs start order --deployment shop", "The first run appears here.")
+	b.shows("Start an app", "Register it", "Start a run", "cat > hello.py", "stepwell deployments add hello")
 	b.accessible()
+	b.narrow()
 	b.look("begin")
-	i.start("order", nil)
-	b.shows("The first run has started", "Open the run")
-	b.click("Show the overview")
+	b.click("Workflow SDK")
+	b.shows("npm i "+i.web+"/clients/world.tgz", "STEPWELL_URL="+i.web)
+	b.click("Go")
+	b.shows("export STEPWELL_URL="+i.web, "NewWorkflow")
+	b.click("Flow, no code")
+	b.shows("cat > hello.yaml")
+	folder := i.t.TempDir()
+	pasted := evaluate[[]string](b, `[...document.querySelectorAll(".begin > li > div > .command code")].map((e) => e.innerText)`)
+	if len(pasted) != 3 {
+		i.t.Fatalf("the page has %q", pasted)
+	}
+	i.shell(folder, pasted[0]+"\n"+pasted[1])
+	b.shows("hello@1 is registered")
+	start := evaluate[[]string](b, `[...document.querySelectorAll(".begin > li > div > .command code")].map((e) => e.innerText)`)
+	i.shell(folder, "export STEPWELL_URL="+i.web+"\n"+strings.Join(start, "\n"))
+	b.until("the page of the run", `/\/default\/runs\/wrun_/.test(location.pathname) && document.querySelector("h1")?.innerText === "hello"`)
+	i.call("PUT", "/v1/deployments/shop", map[string]any{"url": shop.URL}, nil)
+	b.open("/ui/default/overview")
 	b.shows("All is well: nothing needs attention.", "Slowest open runs", "No run has failed.")
+}
+
+// shell has a shell execute what one pastes into it.
+func (i *installation) shell(folder, text string) {
+	i.t.Helper()
+	program, err := harness.FastServerProgram()
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	cmd := exec.CommandContext(i.t.Context(), "sh", "-e")
+	cmd.Dir, cmd.Stdin = folder, strings.NewReader(text)
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		i.t.Fatalf("%s: %v\n%s", text, err, out)
+	}
 }
 
 // attentionScene lets runs fail, and removes a deployment that a run needs.

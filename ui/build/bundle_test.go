@@ -111,8 +111,9 @@ func TestBundleHasNothingForbidden(t *testing.T) {
 			t.Errorf("%s has %s", name, found)
 		}
 		for _, address := range absolute.FindAllString(string(data), -1) {
-			// Names of XML, the address in an example, and links to the documentation, which a click opens.
+			// Names of XML, addresses in commands to paste, and links to the documentation, which a click opens.
 			if !strings.HasPrefix(address, "http://www.w3.org/") && address != "http://127.0.0.1:3000" &&
+				address != "https://github.com/stepwell-dev/stepwell" &&
 				!strings.HasPrefix(address, "https://github.com/stepwell-dev/stepwell/blob/main/docs/") {
 				t.Errorf("%s has the address %s", name, address)
 			}

@@ -17,58 +17,16 @@ import { Glyph, Status } from "../parts/icon";
 import { Loading, Trouble } from "../parts/notice";
 import { Age, Clock } from "../parts/time";
 import { useResource } from "../resource";
+import { Begin } from "./begin";
 
 const pollEvery = 10_000;
-const beginPollEvery = 3000;
 
 export function Overview() {
   const begun = useResource((signal) => call(project.value, "GET /v1/runs", { query: { limit: 1 }, signal }), [project.value]);
   const runs = begun.data.value;
   if (begun.problem.value && !runs) return <main class="page"><Trouble problem={begun.problem.value} retry={begun.refresh} /></main>;
   if (!runs) return <main class="page"><Loading what="the overview" /></main>;
-  return runs.data.length === 0 ? <Begin done={begun.refresh} /> : <Numbers />;
-}
-
-// Begin shows three steps to the first run, which tick themselves.
-function Begin({ done }: { done: () => void }) {
-  const read = useResource(async (signal) => ({
-    deployments: (await call(project.value, "GET /v1/deployments", { signal })).data,
-    runs: (await call(project.value, "GET /v1/runs", { query: { limit: 1 }, signal })).data,
-  }), [project.value], beginPollEvery);
-  const deployment = read.data.value?.deployments[0];
-  const run = read.data.value?.runs[0];
-  const name = deployment?.id ?? "my-function";
-  const workflow = deployment?.workflows?.[0] ?? "order";
-  const put = curl(server, "PUT", "/v1/deployments/my-function", JSON.stringify({ url: "http://127.0.0.1:3000" }));
-  const start = curl(server, "POST", "/v1/runs", JSON.stringify({ workflow, deployment: name }));
-  return (
-    <main class="page overview">
-      <header class="page-head"><h1>Overview</h1><span class="quiet">There are no runs yet. Three steps to the first one:</span></header>
-      {read.problem.value && <Trouble problem={read.problem.value} retry={read.refresh} />}
-      <ol class="begin">
-        <Step done={!!deployment} title={deployment ? `${deployment.id} is registered` : "Point something at this server: any HTTP endpoint, or an app"}>
-          {!deployment && <><p><a class="button primary" href={href(["deployments"], { add: "my-function" })}>Add a deployment …</a></p>
-            <Commands open cli="stepwell deployments add my-function http://127.0.0.1:3000" curl={put} /></>}
-        </Step>
-        <Step done={!!run} title={run ? "The first run has started" : "Start a run"}>
-          {!run && <>{deployment && <p><a class="button primary" href={href(["runs"], { start: workflow })}>Start a run …</a></p>}
-            <Commands open cli={`stepwell runs start ${quote(workflow)} --deployment ${quote(name)}`} curl={start} /></>}
-        </Step>
-        <Step done={false} title="Watch it">
-          {run
-            ? <p><a class="button primary" href={href(["runs", run.id])}>Open the run {shortId(run.id)}</a> <button type="button" onClick={done}>Show the overview</button></p>
-            : <p class="quiet">The first run appears here.</p>}
-        </Step>
-      </ol>
-    </main>
-  );
-}
-
-function Step({ done, title, children }: { done: boolean; title: string; children: preact.ComponentChildren }) {
-  return (
-    <li><Glyph look={done ? "completed" : "pending"} />
-      <div><h2 class={done ? "done" : ""}>{title}<span class="hidden">{done ? ", done" : ", to do"}</span></h2>{children}</div></li>
-  );
+  return runs.data.length === 0 ? <Begin /> : <Numbers />;
 }
 
 // Numbers is the overview of a project that has runs.
