@@ -156,7 +156,7 @@ func TestRunWaitsForItsLimit(t *testing.T) {
 	if s := d.status(t, second); s != entities.RunPending {
 		t.Errorf("the second run is %s while the first one holds the slot", s)
 	}
-	awaited, err := limit.AwaitedBy(t.Context(), d.pool, project, second, 10)
+	awaited, err := limit.AwaitedBy(t.Context(), d.pool, project, []string{string(second)}, 10, 10)
 	if err != nil || len(awaited) != 1 || awaited[0].Ahead != 1 || awaited[0].Held != 1 {
 		t.Errorf("got %+v, error %v; want one slot that is taken, and the urgent run ahead", awaited, err)
 	}

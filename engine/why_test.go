@@ -53,7 +53,38 @@ func (d *server) explainAs(t testing.TB, id entities.RunID, kind why.Kind) (last
 		}
 		return i >= 0
 	})
+	d.wantListed(t, id)
 	return last, found
+}
+
+// wantListed fails the test unless a list says of the run what its explanation says first.
+func (d *server) wantListed(t testing.TB, id entities.RunID) {
+	t.Helper()
+	type first struct {
+		verdict why.Verdict
+		kind    why.Kind
+		summary string
+	}
+	firstOf := func(e why.Explanation) first {
+		if len(e.Reasons) == 0 {
+			return first{verdict: e.Verdict}
+		}
+		return first{e.Verdict, e.Reasons[0].Kind, e.Reasons[0].Summary()}
+	}
+	var listed, explained first
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the list says %+v, the explanation %+v", listed, explained)
+		}
+	})
+	eventually(t, "the list says what the explanation says", func() bool {
+		list, err := why.OfMany(t.Context(), d.pool, project, []entities.RunID{"wrun_none", id})
+		if err != nil || len(list) != 1 {
+			t.Fatalf("got %+v, error %v", list, err)
+		}
+		listed, explained = firstOf(list[id]), firstOf(d.explain(t, id))
+		return listed == explained
+	})
 }
 
 // TestStepInItsPauseIsTriedByHand: an attempt that becomes due too early, as by a registration of its deployment, waits

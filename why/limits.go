@@ -38,9 +38,9 @@ type Holder struct {
 	Since  time.Time
 }
 
-// readLimits reads the slots that the run and its steps wait for, and who holds them.
-func (f *Facts) readLimits(ctx context.Context, q pg.Querier) error {
-	awaited, err := limit.AwaitedBy(ctx, q, f.Run.Project, f.Run.ID, MaxParts)
+// readLimits reads the slots that the runs and their steps wait for, and who holds them.
+func (f *findings) readLimits(ctx context.Context, q pg.Querier) error {
+	awaited, err := limit.AwaitedBy(ctx, q, f.project, f.ids, f.parts, f.waiting)
 	if err != nil {
 		return err
 	}
@@ -48,11 +48,13 @@ func (f *Facts) readLimits(ctx context.Context, q pg.Querier) error {
 	for _, a := range awaited {
 		fact := LimitFact{Awaited: a}
 		if !a.HasRoom() {
-			if fact.Holders, err = limit.HoldersOf(ctx, q, a, fact.inAll(), maxHolders); err != nil {
-				return err
+			if f.holders > 0 {
+				if fact.Holders, err = limit.HoldersOf(ctx, q, a, fact.inAll(), f.holders); err != nil {
+					return err
+				}
 			}
 			if deadlocks == nil {
-				found, err := limit.ReadDeadlocks(ctx, q, f.Run.Project)
+				found, err := limit.ReadDeadlocks(ctx, q, f.project)
 				if err != nil {
 					return err
 				}
@@ -60,7 +62,7 @@ func (f *Facts) readLimits(ctx context.Context, q pg.Querier) error {
 			}
 			fact.Circle = deadlocks.Circle(cmp.Or(a.MessageID, string(a.RunID)))
 		}
-		f.Limits = append(f.Limits, fact)
+		f.of[a.RunID].Limits = append(f.of[a.RunID].Limits, fact)
 	}
 	return nil
 }

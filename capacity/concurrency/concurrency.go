@@ -80,7 +80,7 @@ var hasRoom = `((m.awaits_since IS NOT NULL OR NOT EXISTS (SELECT` + waiting("m.
 	AND ` + isBelow("m.project", "m.deployment_id") + ` OR coalesce(` + lateAt + ` <= now(), false))`
 
 // Awaited has, for a message m that waits, how many calls its deployment may have, how many are under way, and how many
-// messages are before it, up to 1,000.
+// messages are before it, up to the statement's parameter $1.
 var Awaited = `
 	CASE WHEN m.awaits_since IS NULL THEN 0 ELSE coalesce((SELECT max_concurrent FROM deployments d
 		WHERE d.project = m.project AND d.id = m.deployment_id), 0) END AS max_calls,
@@ -88,7 +88,7 @@ var Awaited = `
 		ELSE ` + underWay("m.project", "m.deployment_id") + ` END::integer AS under_way,
 	CASE WHEN m.awaits_since IS NULL THEN 0 ELSE (SELECT count(*) FROM (
 		SELECT` + waiting("m.project", "m.deployment_id") + ` AND (w.awaits_since, w.id) < (m.awaits_since, m.id)
-		LIMIT 1000) AS a) END::integer AS ahead`
+		LIMIT $1) AS a) END::integer AS ahead`
 
 // nextSlot selects the deployment after another one for which messages wait.
 func nextSlot(project, deployment string) string {

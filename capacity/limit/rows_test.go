@@ -189,7 +189,7 @@ func TestUsageTellsWhoHoldsAndWhoWaits(t *testing.T) {
 	if err != nil || len(waiting) != 1 || waiting[0].RunID != "wrun_2" {
 		t.Errorf("got waiting %+v, error %v; want wrun_2 first", waiting, err)
 	}
-	awaited, err := limit.AwaitedBy(t.Context(), pool, home, "wrun_3", 10)
+	awaited, err := limit.AwaitedBy(t.Context(), pool, home, []string{"wrun_3"}, 10, 10)
 	if err != nil || len(awaited) != 1 {
 		t.Fatalf("got %+v, error %v; want the one slot that wrun_3 waits for", awaited, err)
 	}

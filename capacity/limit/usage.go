@@ -129,28 +129,14 @@ func (a Awaited) HasRoom() bool {
 	return (l.PerKey == 0 || a.Held+a.Cost <= l.PerKey) && (l.Total == 0 || a.HeldInAll+a.Cost <= l.Total)
 }
 
-// AwaitedBy reads the slots that a run and its steps wait for, at most n, with the limits' state.
+// AwaitedBy reads the slots that runs of the project and their steps wait for, at most n of each run, with the limits'
+// state. Those ahead are counted up to a number.
 func AwaitedBy(
-	ctx context.Context, q pg.Querier, project entities.Project, run entities.RunID, n int,
+	ctx context.Context, q pg.Querier, project entities.Project, runs []string, n, ahead int,
 ) ([]Awaited, error) {
-	rows, err := q.Query(ctx, `
-		SELECT `+permitColumns+`,
-			coalesce(l.per_key, 0), coalesce(l.total, 0), coalesce(l.rate, 0), coalesce(l.per, '0'), coalesce(l.burst, 0),
-			coalesce(l.fair, false), coalesce(l.on_full, ''), coalesce(l.paused, false),
-			(SELECT count(*) FROM (SELECT FROM permits a WHERE a.project = p.project AND a.name = p.name AND a.key = p.key
-				AND a.granted_at IS NULL AND (a.rank_at, a.holder) < (p.rank_at, p.holder) LIMIT $4) AS counted),
-			(SELECT coalesce(sum(cost), 0) FROM permits h
-				WHERE h.project = p.project AND h.name = p.name AND h.key = p.key AND h.granted_at IS NOT NULL),
-			(SELECT coalesce(sum(cost), 0) FROM permits h
-				WHERE h.project = p.project AND h.name = p.name AND h.granted_at IS NOT NULL),
-			(SELECT at FROM limit_clocks c
-				WHERE c.project = p.project AND c.name = p.name AND c.kind = 'rate' AND c.key = p.key AND l.rate > 0),
-			clock_timestamp()
-		FROM permits p LEFT JOIN limits l ON l.project = p.project AND l.name = p.name
-		WHERE p.run_id = $2 AND p.project IS NOT DISTINCT FROM $1 AND p.granted_at IS NULL
-		ORDER BY p.holder, p.name LIMIT $3`, project, run, n, maxCount)
+	rows, err := q.Query(ctx, awaitedBySQL, project, runs, n, ahead)
 	if err != nil {
-		return nil, pg.Wrap(err, "read what run %s waits for", run)
+		return nil, pg.Wrap(err, "read what runs wait for")
 	}
 	defer rows.Close()
 	var list []Awaited
@@ -163,14 +149,43 @@ func AwaitedBy(
 			&a.NotBefore, &a.Passed, &a.GrantedAt, &l.PerKey, &l.Total, &l.Rate, &l.Per, &l.Burst, &l.Fair, &l.OnFull,
 			&l.Paused, &a.Ahead, &a.Held, &a.HeldInAll, &rate, &now)
 		if err != nil {
-			return nil, pg.Wrap(err, "read what run %s waits for", run)
+			return nil, pg.Wrap(err, "read what runs wait for")
 		}
 		l.Project, l.Name = project, a.Name
 		a.RateAt = l.nextStart(rate, a.Cost, now)
 		list = append(list, a)
 	}
-	return list, pg.Wrap(rows.Err(), "read what run %s waits for", run)
+	return list, pg.Wrap(rows.Err(), "read what runs wait for")
 }
+
+// awaitedBySQL counts what is taken once for each limit and key, however many of the runs wait for it.
+const awaitedBySQL = `
+	WITH awaited AS MATERIALIZED (
+		SELECT p.* FROM unnest($2::text[]) AS r (id), LATERAL (
+			SELECT * FROM permits
+			WHERE run_id = r.id AND project IS NOT DISTINCT FROM $1 AND granted_at IS NULL
+			ORDER BY holder, name LIMIT $3) AS p
+	), keys AS MATERIALIZED (
+		SELECT name, key, (SELECT coalesce(sum(cost), 0) FROM permits h
+			WHERE h.project = $1 AND h.name = k.name AND h.key = k.key AND h.granted_at IS NOT NULL) AS held
+		FROM (SELECT DISTINCT name, key FROM awaited) AS k
+	), names AS MATERIALIZED (
+		SELECT name, (SELECT coalesce(sum(cost), 0) FROM permits h
+			WHERE h.project = $1 AND h.name = k.name AND h.granted_at IS NOT NULL) AS held
+		FROM (SELECT DISTINCT name FROM awaited) AS k
+	)
+	SELECT ` + permitColumns + `,
+		coalesce(l.per_key, 0), coalesce(l.total, 0), coalesce(l.rate, 0), coalesce(l.per, '0'), coalesce(l.burst, 0),
+		coalesce(l.fair, false), coalesce(l.on_full, ''), coalesce(l.paused, false),
+		(SELECT count(*) FROM (SELECT FROM permits a WHERE a.project = p.project AND a.name = p.name AND a.key = p.key
+			AND a.granted_at IS NULL AND (a.rank_at, a.holder) < (p.rank_at, p.holder) LIMIT $4) AS counted),
+		(SELECT held FROM keys k WHERE k.name = p.name AND k.key = p.key),
+		(SELECT held FROM names k WHERE k.name = p.name),
+		(SELECT at FROM limit_clocks c
+			WHERE c.project = p.project AND c.name = p.name AND c.kind = 'rate' AND c.key = p.key AND l.rate > 0),
+		clock_timestamp()
+	FROM awaited p LEFT JOIN limits l ON l.project = p.project AND l.name = p.name
+	ORDER BY p.run_id, p.holder, p.name`
 
 // nextStart returns when the rate allows the next start with a key that has the clock, or nil if it does so now.
 func (s Spec) nextStart(clock *time.Time, cost int, now time.Time) *time.Time {

@@ -18,6 +18,7 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 	"github.com/stepwell-dev/stepwell/pg"
+	"github.com/stepwell-dev/stepwell/why"
 )
 
 const (
@@ -191,15 +192,52 @@ func (s *Server) listChildren(r *request) error {
 }
 
 func (s *Server) answerRuns(r *request, f store.RunFilter) error {
-	page := r.page(newestFirst)
+	page, reasons := r.page(newestFirst), r.includesReason()
 	return answer(r, func() (v api.Page[api.Run], err error) {
 		runs, next, err := store.ListRuns(r.ctx(), s.Reader, r.project(), f, page)
 		if err != nil {
 			return v, err
 		}
-		summaries, err := s.runSummaries(r.ctx(), r.project(), r.payloads(), runs)
-		return api.Page[api.Run]{Data: summaries, Cursor: next}, err
+		v.Cursor = next
+		if v.Data, err = s.runSummaries(r.ctx(), r.project(), r.payloads(), runs); err != nil || !reasons {
+			return v, err
+		}
+		return v, s.addReasons(r.ctx(), r.project(), v.Data)
 	})
+}
+
+// includesReason reports whether the runs of a list are to have the reason why they are not done.
+func (r *request) includesReason() bool {
+	include := r.QueryParam("include")
+	if include != "" && include != "reason" {
+		r.fail(badParam("include", "%q is not known; only reason is", include))
+	}
+	return include != ""
+}
+
+// addReasons adds to those of the project's runs that have not ended why they are not done.
+func (s *Server) addReasons(ctx context.Context, project entities.Project, runs []api.Run) error {
+	var open []entities.RunID
+	for _, r := range runs {
+		if !entities.RunStatus(r.Status).Ended() {
+			open = append(open, entities.RunID(r.ID))
+		}
+	}
+	explained, err := why.OfMany(ctx, s.Queue.Pool(), project, open)
+	for i, r := range runs {
+		if e, ok := explained[entities.RunID(r.ID)]; ok && len(e.Reasons) > 0 { // it may have ended meanwhile
+			runs[i].Reason = newRunReasonJSON(e)
+		}
+	}
+	return err
+}
+
+func newRunReasonJSON(e why.Explanation) api.RunReason {
+	first := e.Reasons[0]
+	return api.RunReason{
+		Verdict: api.Verdict(e.Verdict), Kind: api.ReasonKind(first.Kind), Summary: first.Summary(),
+		Since: optionalTime(first.Since), At: optionalTime(first.At), Until: optionalTime(first.Until),
+	}
 }
 
 // runFilter returns the filter parameters of the list of runs.

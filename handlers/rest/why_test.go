@@ -115,6 +115,35 @@ func TestExplainRun(t *testing.T) {
 	a.wantRejected(t, http.MethodGet, "/v1/runs/wrun_none/why", "", http.StatusNotFound, "run_not_found")
 }
 
+// TestListsSayWhy: a list has the first reason of each run that has not ended if the request asks for it.
+func TestListsSayWhy(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	reader := a.key(t, "", `{"name":"k","role":"metadata"}`)["key"].(string)
+	ended, open := a.driven(t, "order"), a.driven(t, "order")
+	a.event(t, ended, entities.EventRunCompleted, with(`null`))
+	_, list := a.as(t, reader, http.MethodGet, "/v1/runs?include=reason", "")
+	for _, item := range list["data"].([]any) {
+		run := item.(object)
+		reason, has := run["reason"].(object)
+		if has != (run["id"] == string(open)) {
+			t.Errorf("got %v", run)
+		}
+		if has {
+			e := a.get(t, "/v1/runs/"+string(open)+"/why")
+			first := e["reasons"].([]any)[0].(object)
+			if reason["verdict"] != e["verdict"] || reason["kind"] != first["kind"] || reason["at"] != first["at"] ||
+				reason["summary"] != "deployment shop is not registered" {
+				t.Errorf("got %v, and the explanation %v", reason, e)
+			}
+		}
+	}
+	if strings.Contains(mustJSON(t, a.get(t, "/v1/runs")), `"reason"`) {
+		t.Error("a list has reasons for which nobody has asked")
+	}
+	a.wantRejected(t, http.MethodGet, "/v1/runs?include=payloads", "", http.StatusBadRequest, "invalid_request")
+}
+
 // TestExplainEnds of runs that completed or were cancelled.
 func TestExplainEnds(t *testing.T) {
 	t.Parallel()

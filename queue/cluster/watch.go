@@ -25,20 +25,27 @@ type Watch struct {
 	QuietUntil time.Time
 }
 
-// LoadWatch queues the reads of what the sweeper knows about a run. It locks nothing.
-func LoadWatch(b *pgx.Batch, id entities.RunID, into *Watch) {
-	pg.LoadEach(b, func(s Stranded) { into.Reason = s.Reason }, strandedSQL, []entities.RunID{id}, sweepQuiet, 1)
-	b.Queue(watchSQL, id, firstRepairBackoff, maxRepairBackoff, sweepBatch, sweepQuiet).Query(func(rows pgx.Rows) error {
-		_, err := pgx.ForEachRow(rows, []any{&into.FoundAt, &into.Wakes, &into.WakeAt, &into.QuietUntil},
-			func() error { return nil })
+// LoadWatches queues the reads of what the sweeper knows about runs, and notes it where the function says. It locks
+// nothing.
+func LoadWatches(b *pgx.Batch, ids []string, of func(entities.RunID) *Watch) {
+	pg.LoadEach(b, func(s Stranded) { of(s.ID).Reason = s.Reason }, strandedSQL, ids, sweepQuiet, len(ids))
+	b.Queue(watchSQL, ids, firstRepairBackoff, maxRepairBackoff, sweepBatch, sweepQuiet).Query(func(rows pgx.Rows) error {
+		var id entities.RunID
+		var w Watch
+		_, err := pgx.ForEachRow(rows, []any{&id, &w.FoundAt, &w.Wakes, &w.WakeAt, &w.QuietUntil}, func() error {
+			into := of(id)
+			w.Reason = into.Reason
+			*into = w
+			return nil
+		})
 		return wrap("read what the sweeper has noted", err)
 	})
 }
 
-// watchSQL selects what sweeps have noted about run $1. The next pass reads the runs that were stranded before, and
-// at all runs if one pass suffices for them.
+// watchSQL selects what sweeps have noted about the runs $1. The next pass reads the runs that were stranded before,
+// and all runs if one pass suffices for them.
 var watchSQL = `
-	SELECT w.stranded_at, CASE WHEN w.stranded_seq = r.last_seq THEN w.repairs ELSE 0 END,
+	SELECT r.id, w.stranded_at, CASE WHEN w.stranded_seq = r.last_seq THEN w.repairs ELSE 0 END,
 		CASE
 			WHEN w.stranded_at IS NOT NULL AND w.stranded_seq = r.last_seq
 				THEN greatest(s.due_at, now(), w.repaired_at + ` + repairPause("$2", "$3") + `)
@@ -48,4 +55,4 @@ var watchSQL = `
 		END,
 		r.updated_at + $5::interval
 	FROM runs r LEFT JOIN run_wakes w ON w.run_id = r.id, sweeper s
-	WHERE r.id = $1`
+	WHERE r.id = ANY ($1)`

@@ -90,6 +90,7 @@ export type Run = {
   error?: Failure;
   cancelReason?: string;
   blocked?: Blocked;
+  reason?: RunReason;
   input?: unknown;
   inputEncoding?: Encoding;
   output?: unknown;
@@ -153,6 +154,17 @@ export type NextEvent = {
   kind: ReasonKind;
   stepId?: string;
   waitId?: string;
+};
+
+// Only of runs in lists that have not ended, with `include=reason`: the first reason why it is not done, as `GET
+// /v1/runs/{id}/why` has it.
+export type RunReason = {
+  verdict: Verdict;
+  kind: ReasonKind;
+  summary: string;
+  since?: Time;
+  at?: Time;
+  until?: Time;
 };
 
 export type Reason = {
@@ -1177,7 +1189,7 @@ export interface Api {
   // List runs, newest first
   "GET /v1/runs": {
     path: {  };
-    query: { "workflow"?: string; "status"?: Array<RunStatus>; "deployment"?: string; "key"?: string; "errorCode"?: string; "parentId"?: string; "createdAfter"?: string; "createdBefore"?: string; "endedAfter"?: string; "endedBefore"?: string; [key: `attribute.${string}`]: string; "orderBy"?: "created" | "ended"; "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    query: { "workflow"?: string; "status"?: Array<RunStatus>; "deployment"?: string; "key"?: string; "errorCode"?: string; "parentId"?: string; "createdAfter"?: string; "createdBefore"?: string; "endedAfter"?: string; "endedBefore"?: string; [key: `attribute.${string}`]: string; "orderBy"?: "created" | "ended"; "include"?: "reason"; "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
     body: null;
     answer: {
       data: Array<Run>;
@@ -1325,7 +1337,7 @@ export interface Api {
   // List the runs that a run started, newest first
   "GET /v1/runs/{id}/children": {
     path: { "id": string };
-    query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    query: { "include"?: "reason"; "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
     body: null;
     answer: {
       data: Array<Run>;

@@ -28,14 +28,6 @@ func failureText(f *api.Failure) string {
 // failureDetails returns the details of an error as text, or "" for nil.
 func failureDetails(f *api.Failure) multiline { return payloadText(orZero(f).Details, "") }
 
-// blockedCode returns "blocked: code", or "" for nil.
-func blockedCode(h *api.Blocked) string {
-	if h == nil {
-		return ""
-	}
-	return "blocked: " + h.Code
-}
-
 // blockedText says why a run does not go on, or returns "" for nil.
 func blockedText(h *api.Blocked) multiline {
 	if h == nil {

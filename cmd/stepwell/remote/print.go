@@ -69,7 +69,8 @@ func (s *Session) note(format string, a ...any) {
 	_, _ = fmt.Fprintln(s.Stderr, escape(fmt.Sprintf(format, a...)))
 }
 
-// column is a column of a table of T. Cells may have any type; times are printed as [Session.formatTime] does.
+// column is a column of a table of T. Cells may have any type; times are printed as [Session.formatTime] does,
+// and reasons with their times.
 type column[T any] struct {
 	head string
 	cell func(T) any
@@ -129,10 +130,14 @@ func (p *tablePrinter[T]) table(items []T) error {
 }
 
 func (s *Session) formatCell(value any) string {
-	if t, ok := value.(api.Time); ok {
-		return s.formatTime(t.Time)
+	switch v := value.(type) {
+	case api.Time:
+		return s.formatTime(v.Time)
+	case api.RunReason:
+		return escape(v.Summary + s.times(v.Since, v.At, v.Until))
+	default:
+		return escape(fmt.Sprint(value))
 	}
-	return escape(fmt.Sprint(value))
 }
 
 // align prints rows with two spaces between the columns. text/tabwriter would need all rows; this prints page by page,

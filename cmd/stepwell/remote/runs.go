@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -43,7 +42,15 @@ var runColumns = []column[api.Run]{
 	{"CREATED", func(r api.Run) any { return r.CreatedAt }},
 	{"TOOK", func(r api.Run) any { return elapsed(r.StartedAt, r.CompletedAt) }},
 	{"ATTRIBUTES", func(r api.Run) any { return keyValues(r.Attributes) }},
-	{"ERROR", func(r api.Run) any { return cmp.Or(failureText(r.Error), blockedCode(r.Blocked)) }},
+	{"NOW", runNow},
+}
+
+// runNow returns why the run is not done, or the error with which it failed.
+func runNow(r api.Run) any {
+	if r.Reason.Kind != "" {
+		return r.Reason
+	}
+	return failureText(r.Error)
 }
 
 // runFilter are the flags that select runs.
@@ -104,6 +111,7 @@ func (c listRunsCmd) Run(ctx context.Context, s *Session) error {
 	if c.OrderBy != "" {
 		query.Set("orderBy", c.OrderBy)
 	}
+	query.Set("include", "reason")
 	return list(ctx, s, path("runs"), query, c.paging, runColumns)
 }
 
@@ -130,7 +138,7 @@ type childrenCmd struct {
 
 // Run lists the run's children.
 func (c childrenCmd) Run(ctx context.Context, s *Session) error {
-	return list(ctx, s, path("runs", c.ID, "children"), nil, c.paging, runColumns)
+	return list(ctx, s, path("runs", c.ID, "children"), url.Values{"include": {"reason"}}, c.paging, runColumns)
 }
 
 // timeFlag is a time as RFC 3339, or an age such as 2h or 30d.

@@ -38,7 +38,7 @@ func (c whyCmd) Run(ctx context.Context, s *Session) error {
 	}
 	say("%s", e.Verdict)
 	for _, r := range e.Reasons {
-		say("- %s%s", r.Sentence, s.times(r))
+		say("- %s%s", r.Sentence, s.times(r.Since, r.At, r.Until))
 		failed := orZero(r.Error)
 		if text := errorText(failed.Code, failed.Message); text != "" {
 			say("  last error: %s", text)
@@ -61,20 +61,20 @@ func (c whyCmd) Run(ctx context.Context, s *Session) error {
 	return err
 }
 
-// times says since when a reason exists and when it ends.
-func (s *Session) times(r api.Reason) string {
+// times says since when a reason exists, when the run goes on, and until when something is under way.
+func (s *Session) times(since, at, until api.Time) string {
 	var parts []string
 	switch {
-	case r.Since.IsZero():
+	case since.IsZero():
 	case s.RelativeTimes:
-		parts = append(parts, "for "+age(s.Now().Sub(r.Since.Time)))
+		parts = append(parts, "for "+age(s.Now().Sub(since.Time)))
 	default:
-		parts = append(parts, "since "+s.formatTime(r.Since.Time))
+		parts = append(parts, "since "+s.formatTime(since.Time))
 	}
 	for _, t := range []struct {
 		word string
 		at   time.Time
-	}{{"goes on", r.At.Time}, {"until", r.Until.Time}} {
+	}{{"goes on", at.Time}, {"until", until.Time}} {
 		if !t.at.IsZero() {
 			parts = append(parts, t.word+" "+s.formatTime(t.at))
 		}

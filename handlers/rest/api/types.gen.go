@@ -1876,6 +1876,10 @@ type Run struct {
 	// does not match the log. It is called again after a backoff, and when its deployment is registered again.
 	Blocked *Blocked `json:"blocked,omitempty"`
 
+	// Reason Only of runs in lists that have not ended, with `include=reason`: the first reason why it is not done, as
+	// `GET /v1/runs/{id}/why` has it.
+	Reason RunReason `json:"reason,omitempty,omitzero"`
+
 	// Input Any JSON. Not in lists.
 	Input json.RawMessage `json:"input,omitempty,omitzero"`
 
@@ -1936,6 +1940,30 @@ type RunPoint struct {
 
 	// DelayMs In milliseconds; missing if nothing was measured.
 	DelayMs *Percentiles `json:"delayMs,omitempty"`
+}
+
+// RunReason Only of runs in lists that have not ended, with `include=reason`: the first reason why it is not done, as
+// `GET /v1/runs/{id}/why` has it.
+type RunReason struct {
+	// Verdict The state of a run in one word: `scheduled` for a later start; `working`; `retrying` after a failure; `waiting` for
+	// time, other runs or the world; `blocked` until somebody does something; `stranded` until the sweeper wakes it; or
+	// `ended`.
+	Verdict Verdict `json:"verdict"`
+
+	// Kind The kind of a reason, in the order of reasons; [why.md](why.md) explains each. New kinds may be added.
+	Kind ReasonKind `json:"kind"`
+
+	// Summary What the reason means, in a few words.
+	Summary string `json:"summary"`
+
+	// Since RFC 3339 in UTC, to the millisecond.
+	Since Time `json:"since,omitempty,omitzero"`
+
+	// At RFC 3339 in UTC, to the millisecond.
+	At Time `json:"at,omitempty,omitzero"`
+
+	// Until RFC 3339 in UTC, to the millisecond.
+	Until Time `json:"until,omitempty,omitzero"`
 }
 
 // RunSeries defines model for RunSeries.
