@@ -130,22 +130,30 @@ func TestClaimedMessageBeginsNoRun(t *testing.T) {
 	}
 }
 
-// TestGrantedRunCountsAsBegun: a run that has got the slots of its limits goes before runs that begin.
+// TestGrantedRunCountsAsBegun: a run that has got the slots of its limits goes before runs that begin, whether its app is
+// sent a message or the server invokes it.
 func TestGrantedRunCountsAsBegun(t *testing.T) {
 	t.Parallel()
-	r := withoutHints(t, testdb.New(t))
-	const run entities.RunID = "wrun_limited"
-	r.exec(t, `
-		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, attributes, last_seq, created_at,
-			updated_at)
-		VALUES ($1, $2, $3, 'w', 'pending', 2, '{}', 1, now(), now())`, run, project, deployment)
-	id := r.send(t, beginsRun, func(m *message.Message) { m.RunID = run })
-	r.exec(t, `UPDATE messages SET due_at = `+gated)
-	err := pg.InTxBatch(t.Context(), r.pool, func(b *pgx.Batch) { r.admit(b, project, []limit.Granted{{RunID: run}}) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := r.count(t, `SELECT count(*) FROM messages WHERE id = $1 AND NOT begins_run AND due_at <= now()`, id); n != 1 {
-		t.Error("the message is not due as one of a run that has begun")
+	for name, work := range map[string]message.Work{"message of an app": message.WorkNone, "invocation": message.WorkRun} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := withoutHints(t, testdb.New(t))
+			const run entities.RunID = "wrun_limited"
+			r.exec(t, `
+				INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, attributes, last_seq,
+					created_at, updated_at)
+				VALUES ($1, $2, $3, 'w', 'pending', 2, '{}', 1, now(), now())`, run, project, deployment)
+			id := r.send(t, beginsRun, func(m *message.Message) { m.RunID = run })
+			r.exec(t, `UPDATE messages SET due_at = `+gated+`, work = $1`, work)
+			err := pg.InTxBatch(t.Context(), r.pool, func(b *pgx.Batch) {
+				r.admit(b, project, []limit.Granted{{RunID: run}})
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := r.count(t, `SELECT count(*) FROM messages WHERE id = $1 AND NOT begins_run AND due_at <= now()`, id); n != 1 {
+				t.Error("the message is not due as one of a run that has begun")
+			}
+		})
 	}
 }
