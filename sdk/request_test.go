@@ -129,3 +129,19 @@ func TestAContextThatHasEndedIsNotTheServersFault(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestAnswersAreNotCompressed: a log is read while its run waits, so its time counts more than its bytes.
+func TestAnswersAreNotCompressed(t *testing.T) {
+	t.Parallel()
+	var accepted string
+	c := newTestClient(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		accepted = r.Header.Get("Accept-Encoding")
+		success(w, r)
+	}))
+	if err := c.do(t.Context(), apiRequest{method: http.MethodGet, path: "/v1/runs/a"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if accepted != "identity" {
+		t.Errorf("the client accepts %q", accepted)
+	}
+}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -19,6 +21,19 @@ func PathParam(c echo.Context, name string) (string, error) {
 		return c.Param(name), nil
 	}
 	return url.PathUnescape(c.Param(name))
+}
+
+// AcceptsGzip reports whether the client takes an answer that is compressed by gzip (RFC 9110, section 12.5.3).
+func AcceptsGzip(r *http.Request) bool {
+	for coding := range strings.SplitSeq(strings.Join(r.Header.Values(echo.HeaderAcceptEncoding), ","), ",") {
+		name, weight, _ := strings.Cut(coding, ";")
+		if strings.EqualFold(strings.TrimSpace(name), "gzip") {
+			_, value, _ := strings.Cut(weight, "=")
+			q, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			return err != nil || q > 0
+		}
+	}
+	return false
 }
 
 // Digest returns the SHA-256 of the content of a request in hexadecimal, by which the reuse of its idempotency key with

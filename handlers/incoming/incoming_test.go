@@ -31,6 +31,20 @@ func TestPathParamIsDecodedOnce(t *testing.T) {
 	}
 }
 
+func TestAcceptsGzip(t *testing.T) {
+	t.Parallel()
+	for accepts, want := range map[string]bool{
+		"": false, "br": false, "gzip": true, "br, GZIP": true, "gzip;q=0.5": true, "br, gzip; q=0": false, "gzip;q=0.0": false,
+		"x-gzip-no": false, "identity;q=1, gzip;level=1": true,
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("Accept-Encoding", accepts)
+		if got := AcceptsGzip(r); got != want {
+			t.Errorf("%q: got %v", accepts, got)
+		}
+	}
+}
+
 // TestAbortReadEndsAStalledBody checks a client that never sends the rest of its body.
 func TestAbortReadEndsAStalledBody(t *testing.T) {
 	t.Parallel()

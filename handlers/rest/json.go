@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"github.com/labstack/echo/v4"
+
+	"github.com/stepwell-dev/stepwell/handlers/incoming"
 )
 
 // compressedFrom is from how many bytes on an answer is compressed: smaller ones fit into few packets.
@@ -35,7 +37,7 @@ func newBody(r *http.Request, v any) (b body, err error) {
 	if b.data, err = encodeJSON(v); err != nil {
 		return body{}, err
 	}
-	if len(b.data) >= compressedFrom && strings.Contains(r.Header.Get(echo.HeaderAcceptEncoding), "gzip") {
+	if len(b.data) >= compressedFrom && incoming.AcceptsGzip(r) {
 		b = body{compress(b.data), true}
 	}
 	return b, nil

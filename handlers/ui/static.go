@@ -16,6 +16,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/stepwell-dev/stepwell/handlers/incoming"
 	"github.com/stepwell-dev/stepwell/ui"
 )
 
@@ -90,7 +91,7 @@ func (f file) serve(c echo.Context) error {
 	h.Set(echo.HeaderContentType, f.kind)
 	h.Set("ETag", f.etag)
 	h.Set(echo.HeaderVary, echo.HeaderAcceptEncoding)
-	if strings.Contains(c.Request().Header.Get(echo.HeaderAcceptEncoding), "gzip") {
+	if incoming.AcceptsGzip(c.Request()) {
 		h.Set(echo.HeaderContentEncoding, "gzip")
 		data = f.gzipped
 	}
