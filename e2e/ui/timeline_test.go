@@ -58,6 +58,7 @@ const activeRow = `document.getElementById(document.querySelector("[role=treegri
 
 func timelineAxisScene(b *tab) {
 	b.until("quiet time is cut", `document.querySelector(".tl-gap")`)
+	b.until("the line of code of a wait", hasRow("cool-down, wait, at order.go:41"))
 	b.until("no bar is higher than its row", `[...document.querySelectorAll(".tl-row *")].every((e) => e.getBoundingClientRect().height <= 28)`)
 	b.look("timeline-cut")
 	b.click("Zoom in")
@@ -184,7 +185,7 @@ func (c *crew) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 var crewCommands = map[string]string{
 	"assembly": `{"type": "runStep", "id": "charge", "retry": {"backoff": "1s", "factor": 1}},` +
 		strings.Join(items(8), ",") + `, {"type": "startChild", "id": "ship", "workflow": "ship"},
-		{"type": "wait", "id": "cool-down", "for": "1s"}, {"type": "openHook", "id": "approval"}`,
+		{"type": "wait", "id": "cool-down", "for": "1s", "at": "order.go:41"}, {"type": "openHook", "id": "approval"}`,
 	"ship":  `{"type": "startChild", "id": "depot", "workflow": "depot"}, {"type": "openHook", "id": "pickup"}`,
 	"depot": `{"type": "startChild", "id": "box", "workflow": "box"}`,
 	"box":   `{"type": "runStep", "id": "pack"}, {"type": "openHook", "id": "label"}`,

@@ -198,7 +198,7 @@ const abandoned = "abandoned"
 func newTimelineJSON(run entities.Run, p read.TimelinePart) api.TimelinePart {
 	v := api.TimelinePart{
 		Kind: p.Type.Kind(), ID: p.ID, Name: p.Data.StepName, Seq: p.Seq, CreatedAt: timestamp(p.CreatedAt),
-		ResumeAt: optionalTime(p.Data.ResumeAt), Cut: p.Cut,
+		ResumeAt: optionalTime(p.Data.ResumeAt), At: p.Data.At, Cut: p.Cut,
 	}
 	if p.Data.Step != nil {
 		v.ChildID = string(p.Data.Step.ChildID)

@@ -25,7 +25,7 @@ func TestTimeline(t *testing.T) {
 	a.event(t, id, entities.EventStepRetrying, on("x"), data(func(d *entities.EventData) { d.ErrorCode = "busy" }))
 	a.event(t, id, entities.EventHookCreated, on("x"), data(func(d *entities.EventData) { d.Token = "T" }))
 	a.event(t, id, entities.EventHookReceived, on("x"), with(`1`))
-	a.event(t, id, entities.EventWaitCreated, on("x"), data(func(d *entities.EventData) { d.ResumeAt = &later }))
+	a.event(t, id, entities.EventWaitCreated, on("x"), data(func(d *entities.EventData) { d.ResumeAt, d.At = &later, "order.go:41" }))
 	a.event(t, id, entities.EventWaitCompleted, on("x"))
 	a.event(t, id, entities.EventStepStarted, on("x"))
 	want := `[
@@ -34,7 +34,7 @@ func TestTimeline(t *testing.T) {
 			{"seq":4,"startedAt":"%[1]s","endedAt":"%[1]s","endSeq":5,"outcome":"retrying","code":"busy"},
 			{"seq":10,"startedAt":"%[1]s"%[4]s}]},
 		{"kind":"hook","id":"x","status":"%[5]s","seq":6,"createdAt":"%[1]s"%[6]s,"received":[{"seq":7,"at":"%[1]s"}]},
-		{"kind":"wait","id":"x","status":"completed","seq":8,"createdAt":"%[1]s","endedAt":"%[1]s","resumeAt":"2026-11-21T02:41:43.197Z"}]`
+		{"kind":"wait","id":"x","at":"order.go:41","status":"completed","seq":8,"createdAt":"%[1]s","endedAt":"%[1]s","resumeAt":"2026-11-21T02:41:43.197Z"}]`
 	check := func(status, ended, outcome, hook, hookEnded string) {
 		t.Helper()
 		for _, limit := range []string{"1", "100"} {

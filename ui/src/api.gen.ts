@@ -242,6 +242,7 @@ export type TimelinePart = {
   id: string;
   name?: string;
   childId?: string;
+  at?: string;
   status: "pending" | "running" | "completed" | "failed" | "active" | "disposed" | "conflict" | "waiting" | "cancelled" | "abandoned";
   seq: number;
   createdAt: Time;

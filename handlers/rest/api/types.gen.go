@@ -2476,6 +2476,9 @@ type TimelinePart struct {
 	// ChildID The child run that the step stands for.
 	ChildID string `json:"childId,omitempty,omitzero"`
 
+	// At The line of the function's code that created it, such as `order.go:41`, if its command said so.
+	At string `json:"at,omitempty,omitzero"`
+
 	// Status That of the step, hook or wait; `abandoned` if its run ended first.
 	Status string `json:"status"`
 

@@ -272,7 +272,7 @@ export function labelOf(r: Row, now: number): string {
     return `attempt, ${a.outcome ?? "running"}${a.code ? ` with ${a.code}` : ""}, ${formatDuration((a.endedAt ? time(a.endedAt) : now) - time(a.startedAt))}`;
   }
   const attempts = p.attempts?.length ?? 0;
-  return [p.name ?? p.id, p.childId ? "child run" : p.kind, stateOfPart(p).word, attempts > 1 && `${p.cut ? "more than " : ""}${attempts} attempts`,
+  return [p.name ?? p.id, p.childId ? "child run" : p.kind, p.at && `at ${p.at}`, stateOfPart(p).word, attempts > 1 && `${p.cut ? "more than " : ""}${attempts} attempts`,
     p.received && `${p.received.length} received`, nextAt(p) > now && `goes on ${formatAge(now - nextAt(p))}`, `began ${formatAge(now - startOf(p))}`,
     p.endedAt && `took ${formatDuration(time(p.endedAt) - startOf(p))}`].filter(Boolean).join(", ");
 }

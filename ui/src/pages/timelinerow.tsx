@@ -58,7 +58,8 @@ function Name({ item: i }: { item: Item }) {
     return <span class="quiet">{p.cut ? "later attempt" : `attempt ${i.n + 1}`} {p.attempts![i.n]!.code}</span>;
   }
   return <>{p.childId && "↳ "}{p.kind !== "step" && <i class={`tl-kind ${p.kind}`} aria-hidden="true" />}<b>{p.name ?? p.id}</b>
-    {p.name !== undefined && p.name !== p.id && <span class="quiet mono"> {p.id}</span>}</>;
+    {p.name !== undefined && p.name !== p.id && <span class="quiet mono"> {p.id}</span>}
+    {p.at && <span class="quiet mono"> {p.at}</span>}</>;
 }
 
 function noteOf(i: Item, now: number): string {
