@@ -42,8 +42,8 @@ func tiny() plan {
 	return p
 }
 
-// TestSmoke runs all parts and the report with a tiny plan, and checks that no operation fails. It leaves out sdk,
-// which needs Node and npm.
+// TestSmoke runs all parts and the report with a tiny plan, and checks that no operation fails. It leaves out sdk and
+// peers, which need Node and the network.
 func TestSmoke(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -51,7 +51,7 @@ func TestSmoke(t *testing.T) {
 	}
 	o := options{short: true, root: "..", server: buildServer(t), out: t.TempDir(), line: "go test"}
 	for _, name := range partNames() {
-		if name != "sdk" {
+		if name != "sdk" && name != "peers" {
 			o.only = append(o.only, name)
 		}
 	}

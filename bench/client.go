@@ -115,16 +115,23 @@ type runAnswer struct {
 	Status string `json:"status"`
 }
 
-// startRun starts a run of the function contract.
-func (c *client) startRun(ctx context.Context, workflow string) (string, error) {
-	return c.startRunOn(ctx, contractDeployment, workflow, []int{1, 2})
-}
-
 // startRunOn starts a run of a deployment.
 func (c *client) startRunOn(ctx context.Context, deployment, workflow string, input any) (string, error) {
 	var run runAnswer
 	err := c.json(ctx, http.MethodPost, "/v1/runs",
 		map[string]any{"workflow": workflow, "deployment": deployment, "input": input}, &run)
+	return run.ID, err
+}
+
+// startSignalled starts a run with an inbox, and sends it a message.
+func (c *client) startSignalled(ctx context.Context, deployment, workflow string, input any) (string, error) {
+	var run runAnswer
+	err := c.json(ctx, http.MethodPost, "/v1/runs", map[string]any{
+		"workflow": workflow, "deployment": deployment, "input": input, "inbox": []string{signalInbox},
+	}, &run)
+	if err == nil {
+		err = c.json(ctx, http.MethodPost, "/v1/runs/"+run.ID+"/inbox/"+signalInbox, map[string]int{"payload": 1}, nil)
+	}
 	return run.ID, err
 }
 

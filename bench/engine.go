@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -27,20 +28,23 @@ var drivers = []driver{{"wire", runByWire}, {"contract", runByContract}}
 var flowDriver = driver{"flow", runByFlow}
 
 const (
-	flowCase = "seq-3"
-	flowName = "bench-seq-3"
-	flowLast = "c" // its last step
-	// flowDocument is the flow of flowCase. It must name the deployment of the contract.
-	flowDocument = `
-flow: ` + flowName + `
-deployment: ` + contractDeployment + `
-steps:
-  a: {call: work}
-  b: {needs: a, call: work}
-  ` + flowLast + `: {needs: b, call: work}
-output: 3
-`
+	flowCase   = "seq-3"
+	flowPrefix = "bench-" // of the names of flows, before the name of the shape
 )
+
+// flowDocument returns the flow of a shape, whose steps the deployment of the contract executes.
+func flowDocument(name string, of shape) string {
+	var doc strings.Builder
+	fmt.Fprintf(&doc, "flow: %s%s\ndeployment: %s\noutput: 3\nsteps:\n", flowPrefix, name, contractDeployment)
+	for n := range of.steps {
+		needs := ""
+		if n > 0 && !of.wide {
+			needs = fmt.Sprintf("needs: s%d, ", n-1)
+		}
+		fmt.Fprintf(&doc, "  s%d: {%scall: work}\n", n, needs)
+	}
+	return doc.String()
+}
 
 // driversOf returns the drivers that have a case.
 func driversOf(workflow string) []driver {
@@ -66,20 +70,29 @@ func runByWire(ctx context.Context, s *testbed, workflow string) (time.Time, rep
 
 // runByContract starts a run with the /v1 API. The run is done when the wait request is answered.
 func runByContract(ctx context.Context, s *testbed, workflow string) (time.Time, report, error) {
-	run, err := s.client.startRun(ctx, workflow)
+	run, err := s.start(ctx, contractDeployment, workflow, strings.TrimPrefix(workflow, workflowPrefix))
 	if err != nil {
 		return time.Time{}, report{}, err
 	}
 	return s.ended(ctx, run)
 }
 
-// runByFlow starts a run of the flow with the /v1 API.
-func runByFlow(ctx context.Context, s *testbed, _ string) (time.Time, report, error) {
-	run, err := s.client.startRunOn(ctx, flowName+"@1", flowName, []int{1, 2})
+// runByFlow starts a run of the flow with the same shape with the /v1 API.
+func runByFlow(ctx context.Context, s *testbed, workflow string) (time.Time, report, error) {
+	name := strings.TrimPrefix(workflow, workflowPrefix)
+	run, err := s.start(ctx, flowPrefix+name+"@1", flowPrefix+name, name)
 	if err != nil {
 		return time.Time{}, report{}, err
 	}
 	return s.ended(ctx, run)
+}
+
+// start starts a run of a shape, and sends it a message if the shape wants one.
+func (s *testbed) start(ctx context.Context, deployment, workflow, shape string) (string, error) {
+	if shape == signalShape {
+		return s.client.startSignalled(ctx, deployment, workflow, shape)
+	}
+	return s.client.startRunOn(ctx, deployment, workflow, shape)
 }
 
 // ended waits until a run of the function contract has ended.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -15,9 +16,6 @@ type call struct {
 		ID       string `json:"id"`
 		Workflow string `json:"workflow"`
 	} `json:"run"`
-	Step struct {
-		ID string `json:"id"`
-	} `json:"step"`
 	Events []logEvent `json:"events"`
 	After  int        `json:"after"`
 }
@@ -31,19 +29,20 @@ func (f *function) contract(r *http.Request, at time.Time) ([]byte, error) {
 		return nil, fmt.Errorf("read call: %w", err)
 	}
 	f.called(c.Run.ID)
+	name, isFlow := strings.CutPrefix(c.Run.Workflow, flowPrefix)
+	s, err := shapeOf(name)
+	if err != nil {
+		return nil, err
+	}
 	if c.Type == "step" {
-		f.tracker.step(c.Run.ID, at, time.Now())
-		if c.Run.Workflow == flowName && c.Step.ID == flowLast { // the server does the rest
+		steps := f.tracker.step(c.Run.ID, at, time.Now())
+		if isFlow && steps == s.steps { // the server does the rest
 			return []byte("3"), f.done(c.Run.ID, time.Now())
 		}
 		return []byte("3"), nil
 	}
 	if c.After > 0 {
 		return nil, fmt.Errorf("the log of %s is longer than one page", c.Run.ID)
-	}
-	s, err := shapeOf(c.Run.Workflow)
-	if err != nil {
-		return nil, err
 	}
 	commands, complete := commandsFor(c, s)
 	if complete {
@@ -60,6 +59,12 @@ func commandsFor(c call, s shape) (commands []instruction, complete bool) {
 	log := map[logEvent]bool{}
 	for _, e := range c.Events {
 		log[e] = true
+	}
+	if s.signal {
+		if log[logEvent{"hook_received", "inbox:" + signalInbox}] && !log[logEvent{"wait_created", "nap"}] {
+			commands = append(commands, instruction{"type": "wait", "id": "nap", "for": nap.String()})
+		}
+		return commands, log[logEvent{"wait_completed", "nap"}]
 	}
 	t := s.next(
 		func(n int) bool { return log[logEvent{"step_created", strconv.Itoa(n)}] },

@@ -19,16 +19,15 @@ const (
 )
 
 var (
-	// three and threeBatched have three steps, one after the other, and wideGo and wideGoBatched 50 at once.
-	three         = stepwell.NewWorkflow[stepwell.None, int]("three")
-	threeBatched  = stepwell.NewWorkflow[stepwell.None, int]("three-batched", stepwell.BatchResults())
-	wideGo        = stepwell.NewWorkflow[stepwell.None, int]("wide")
-	wideGoBatched = stepwell.NewWorkflow[stepwell.None, int]("wide-batched", stepwell.BatchResults())
+	// eachStep and batches have the steps of the shape that is their input.
+	eachStep = stepwell.NewWorkflow[string, int]("each-step", stepwell.WithInbox(signals))
+	batches  = stepwell.NewWorkflow[string, int]("batches", stepwell.WithInbox(signals), stepwell.BatchResults())
 	// longLog makes a log of about so many events, and then receives payloads until one is 0.
 	longLog = stepwell.NewWorkflow[int, int]("long-log", stepwell.BatchResults())
 
-	work   = stepwell.NewStep[int, int]("work")
-	probes = stepwell.NewHook[int64]("probes")
+	work    = stepwell.NewStep[int, int]("work")
+	signals = stepwell.NewInbox[int](signalInbox)
+	probes  = stepwell.NewHook[int64]("probes")
 )
 
 // goFunction is the function with the SDK.
@@ -48,8 +47,7 @@ func (f *goFunction) handler(cacheBytes int) (http.Handler, error) {
 	})
 	app.Register(
 		work.Bind(func(context.Context, int) (int, error) { return 3, nil }),
-		three.Bind(sequential), threeBatched.Bind(sequential), wideGo.Bind(atOnce), wideGoBatched.Bind(atOnce),
-		longLog.Bind(f.receive),
+		eachStep.Bind(shaped), batches.Bind(shaped), longLog.Bind(f.receive),
 	)
 	return app.Handler()
 }
@@ -76,8 +74,22 @@ func (f *goFunction) measured(ctx context.Context, s stepwell.StepInfo, next fun
 	return err
 }
 
-func sequential(w *stepwell.Context, _ stepwell.None) (sum int, err error) {
-	for i := range 3 {
+// shaped is a workflow of the shape with the name.
+func shaped(w *stepwell.Context, name string) (sum int, err error) {
+	of, err := shapeOf(name)
+	if err != nil {
+		return 0, err
+	}
+	if of.signal {
+		if _, err := signals.Receive(w); err != nil {
+			return 0, err
+		}
+		return 0, w.Sleep(nap)
+	}
+	if of.wide {
+		return atOnce(w, of.steps)
+	}
+	for i := range of.steps {
 		n, err := work.Run(w, i)
 		if err != nil {
 			return 0, err
@@ -87,8 +99,8 @@ func sequential(w *stepwell.Context, _ stepwell.None) (sum int, err error) {
 	return sum, nil
 }
 
-func atOnce(w *stepwell.Context, _ stepwell.None) (int, error) {
-	all := make([]*stepwell.Future[int], 50)
+func atOnce(w *stepwell.Context, steps int) (int, error) {
+	all := make([]*stepwell.Future[int], steps)
 	for i := range all {
 		all[i] = work.Go(w, i)
 	}

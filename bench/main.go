@@ -125,6 +125,7 @@ var parts = []part{
 	{"idle", measureIdle, "Idle", reportIdle},
 	{"sdk", measureSDK, "One app of the SDK, on two backends", reportSDK},
 	{"sdkgo", measureSDKGo, "Go SDK", reportSDKGo},
+	{"peers", measurePeers, "Peers", reportPeers},
 }
 
 func partNames() []string {

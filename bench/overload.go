@@ -29,7 +29,7 @@ const (
 // overloadDrivers are the two protocols, and the Go SDK's app.
 var overloadDrivers = append(slices.Clone(drivers), driver{byGoSDK,
 	func(ctx context.Context, s *testbed, _ string) (time.Time, report, error) {
-		return runBySDK(ctx, s, "three")
+		return runBySDK(ctx, s, eachStep.Name(), "seq-3")
 	}})
 
 const byGoSDK = "Go SDK"

@@ -74,6 +74,9 @@ func TestShapes(t *testing.T) {
 			t.Errorf("%s with %d created, %d completed: %+v, want %+v", of.workflow, of.created, of.completed, got, of.want)
 		}
 	}
+	if s, err := shapeOf(workflowPrefix + signalShape); err != nil || !s.signal {
+		t.Errorf("got %+v, %v for a signal", s, err)
+	}
 	for _, name := range []string{"", "seq-0", "seq-x", "deep-3"} {
 		if _, err := shapeOf(name); err == nil {
 			t.Errorf("%q was accepted as a workflow", name)

@@ -137,7 +137,7 @@ func reportEngine(rows []row) string {
 			other("WO", p50), other("WO", p99),
 			figure("deliveries /s", func(r row) float64 { return ratio(r.Counts["deliveries"], r.Seconds) }),
 			figure("server CPU", serverCPU), figure("Postgres CPU", postgresCPU), figure("function CPU", functionCPU),
-			figure("load CPU", func(r row) float64 { return r.per(r.LoadCPU * 1e3) }), statements,
+			figure("load CPU", loadCPU), statements,
 			figure("WAL kB", walKilobytes)))
 	}
 	s.WriteString("Runs start at a fixed rate, independently of earlier ones. Latencies count from the scheduled start. " +

@@ -18,6 +18,7 @@ type row struct {
 	Rate    float64 `json:"rate,omitempty"`    // per second, of an open loop
 	Size    int     `json:"size,omitempty"`    // of the log or database
 	Round   int     `json:"round,omitempty"`   // of A B A B, from 1 on
+	About   string  `json:"about,omitempty"`   // version and settings of the variant
 
 	Ops        int64   `json:"ops"`
 	Errors     int64   `json:"errors,omitempty"`

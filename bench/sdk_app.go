@@ -33,17 +33,22 @@ func appEnvironment(ours []string, more ...string) []string {
 
 // buildApp installs the app's packages and builds it.
 func buildApp(ctx context.Context, dir string) error {
-	for _, args := range [][]string{{"ci", "--prefer-offline"}, {"run", "build"}} {
-		cmd := exec.CommandContext(ctx, "npm", args...)
-		cmd.Dir = dir
-		if out, err := cmd.CombinedOutput(); err != nil { // unlike the app, npm may need the proxies of the environment
-			return fmt.Errorf("npm %s in %s: %w\n%s", strings.Join(args, " "), dir, err, out)
-		}
+	if err := npm(ctx, dir, "ci", "--prefer-offline"); err != nil {
+		return err
+	}
+	return npm(ctx, dir, "run", "build")
+}
+
+func npm(ctx context.Context, dir string, args ...string) error {
+	cmd := exec.CommandContext(ctx, "npm", args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil { // unlike the app, npm may need the proxies of the environment
+		return fmt.Errorf("npm %s in %s: %w\n%s", strings.Join(args, " "), dir, err, out)
 	}
 	return nil
 }
 
-// app is a process of the Workflow SDK app.
+// app is a process of the Workflow SDK app, or of a peer's.
 type app struct {
 	*process
 	*client // for its API
@@ -51,7 +56,13 @@ type app struct {
 
 func startApp(ctx context.Context, dir, name string, env ...string) (*app, error) {
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), "node", "server.mjs")
-	cmd.Dir, cmd.Env = dir, appEnvironment(os.Environ(), append([]string{"PORT=0"}, env...)...)
+	cmd.Dir = dir
+	return launchApp(cmd, name, append([]string{"PORT=0"}, env...)...)
+}
+
+// launchApp starts an app that prints its port and can be measured.
+func launchApp(cmd *exec.Cmd, name string, env ...string) (*app, error) {
+	cmd.Env = appEnvironment(os.Environ(), env...)
 	p, port, err := launch(name, cmd, appReady, nil)
 	if err != nil {
 		return nil, err
@@ -67,6 +78,7 @@ type measurement struct {
 	InFlight int     `json:"inFlight"`
 	PauseMs  float64 `json:"pauseMs"`
 	Chunks   int     `json:"chunks,omitempty"`
+	WindowMs int64   `json:"windowMs,omitempty"` // instead of a number of times
 }
 
 // measured is the app's answer. Latencies are in milliseconds.

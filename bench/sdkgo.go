@@ -39,8 +39,12 @@ func measureSDKGo(ctx context.Context, b *bench) (rows []row, err error) {
 			{byContract, func(ctx context.Context) (time.Time, report, error) {
 				return runByContract(ctx, s, workflowPrefix+"seq-3")
 			}},
-			{bySDK, func(ctx context.Context) (time.Time, report, error) { return runBySDK(ctx, s, "three") }},
-			{bySDKBatch, func(ctx context.Context) (time.Time, report, error) { return runBySDK(ctx, s, "three-batched") }},
+			{bySDK, func(ctx context.Context) (time.Time, report, error) {
+				return runBySDK(ctx, s, eachStep.Name(), "seq-3")
+			}},
+			{bySDKBatch, func(ctx context.Context) (time.Time, report, error) {
+				return runBySDK(ctx, s, batches.Name(), "seq-3")
+			}},
 		} {
 			r, err := b.goRow(ctx, s, row{Case: threeSteps, Variant: v.variant, Clients: n}, v.run)
 			if err != nil {
@@ -54,9 +58,9 @@ func measureSDKGo(ctx context.Context, b *bench) (rows []row, err error) {
 		}
 		rows = append(rows, r)
 	}
-	for _, v := range [][2]string{{bySDK, "wide"}, {bySDKBatch, "wide-batched"}} {
+	for _, v := range [][2]string{{bySDK, eachStep.Name()}, {bySDKBatch, batches.Name()}} {
 		r, err := b.goRow(ctx, s, row{Case: fiftyAtOnce, Variant: v[0], Clients: 1},
-			func(ctx context.Context) (time.Time, report, error) { return runBySDK(ctx, s, v[1]) })
+			func(ctx context.Context) (time.Time, report, error) { return runBySDK(ctx, s, v[1], "wide-50") })
 		if err != nil {
 			return nil, err
 		}
@@ -66,9 +70,9 @@ func measureSDKGo(ctx context.Context, b *bench) (rows []row, err error) {
 	return append(rows, calls...), err
 }
 
-// runBySDK starts a run of the SDK's app and waits for its end.
-func runBySDK(ctx context.Context, s *testbed, workflow string) (time.Time, report, error) {
-	run, err := s.client.startRunOn(ctx, goDeployment, workflow, nil)
+// runBySDK starts a run of the SDK's app, sends it a message if its shape wants one, and waits for its end.
+func runBySDK(ctx context.Context, s *testbed, workflow, shape string) (time.Time, report, error) {
+	run, err := s.start(ctx, goDeployment, workflow, shape)
 	if err == nil {
 		err = s.client.awaitRun(ctx, run)
 	}

@@ -71,8 +71,14 @@ func (b *bench) newTestbed(ctx context.Context, serverRole string) (s *testbed, 
 			return nil, fmt.Errorf("register the function: %w", err)
 		}
 	}
-	if err := s.client.putFlow(ctx, flowDocument); err != nil {
-		return nil, fmt.Errorf("store the flow: %w", err)
+	for _, name := range []string{"seq-1", flowCase, "seq-10", "wide-50"} {
+		of, err := shapeOf(name)
+		if err == nil {
+			err = s.client.putFlow(ctx, flowDocument(name, of))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("store the flow of %s: %w", name, err)
+		}
 	}
 	return s, nil
 }

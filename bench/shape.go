@@ -4,20 +4,31 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // workflowPrefix is the prefix of workflow names, before the name of the shape.
 const workflowPrefix = "workflow//./bench//"
 
-// shape is the structure of a workflow: sequential or parallel steps, which do nothing.
+const (
+	// signalShape is the shape of a run that receives a message in its inbox, and then sleeps for a nap.
+	signalShape = "signal"
+	signalInbox = "signals"
+	nap         = 50 * time.Millisecond
+)
+
+// shape is the structure of a workflow: sequential or parallel steps, which do nothing, or a signal.
 type shape struct {
-	steps int
-	wide  bool
+	steps        int
+	wide, signal bool
 }
 
-// shapeOf parses the name of a workflow: seq-3, wide-50.
+// shapeOf parses the name of a workflow: seq-3, wide-50, signal.
 func shapeOf(workflow string) (shape, error) {
 	name := strings.TrimPrefix(workflow, workflowPrefix)
+	if name == signalShape {
+		return shape{signal: true}, nil
+	}
 	kind, number, _ := strings.Cut(name, "-")
 	n, err := strconv.Atoi(number)
 	if err != nil || n <= 0 || kind != "seq" && kind != "wide" {

@@ -123,6 +123,8 @@ func serverCPU(r row) float64    { return r.per(r.ServerCPU * 1e3) }
 func postgresCPU(r row) float64  { return r.per(r.PostgresCPU * 1e3) }
 func functionCPU(r row) float64  { return r.per(r.FunctionCPU * 1e3) }
 func bothCPU(r row) float64      { return serverCPU(r) + postgresCPU(r) }
+func loadCPU(r row) float64      { return r.per(r.LoadCPU * 1e3) }
+func allCPU(r row) float64       { return loadCPU(r) + functionCPU(r) + bothCPU(r) }
 func walBytes(r row) float64     { return r.per(float64(r.WAL)) }
 func walKilobytes(r row) float64 { return walBytes(r) / 1e3 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // goal is a target for a value.
@@ -81,7 +82,23 @@ var goals = []goal{
 	{"Go SDK, 3 steps in batches, 200 in flight, runs /s", figureOf("sdkgo", threeGo(bySDKBatch, 200), row.perSecond), atLeast(600)},
 	{"Go SDK, warm call on the longest log / on the shortest, p50",
 		compared("sdkgo", warmCall(10_000), warmCall(10), medianOf), flat},
+	{"Go SDK, 3 steps, each on disk, p50 / DBOS'",
+		compared("peers", threeGo(bySDK, 1), threeGo(onDBOS, 1), medianOf), atMost(1.3)},
+	{"Go SDK, 3 steps, each on disk, 64 in flight, runs /s / the best peer's",
+		toPeers(bySDK, 64, row.perSecond, most), atLeast(1.2)},
+	{"Go SDK, 3 steps, each on disk, 200 in flight, runs /s / the best peer's",
+		toPeers(bySDK, 200, row.perSecond, most), atLeast(1.2)},
+	{"Go SDK, 3 steps, each on disk, 200 in flight, all CPU / the best peer's",
+		toPeers(bySDK, 200, allCPU, least), atMost(1)},
+	{"Go SDK, 3 steps in batches, 200 in flight, runs /s / the best peer's",
+		toPeers(bySDKBatch, 200, row.perSecond, most), atLeast(1.8)},
+	{"contract, 3 steps, 200 in flight, runs /s / the best peer's",
+		toPeers(byContractOnly, 200, row.perSecond, most), atLeast(1)},
+	{"flow, 3 steps, 200 in flight, runs /s / the best peer's",
+		toPeers(byFlowOnly, 200, row.perSecond, most), atLeast(1)},
 }
+
+var most, least = slices.Max[[]float64], slices.Min[[]float64]
 
 func ofServer(workload string, clients int) key { return key{workload, byServer, clients, 0, 0} }
 func onFloor(workload string, clients int) key  { return key{workload, byFloor, clients, 0, 0} }
@@ -112,6 +129,23 @@ func rounds(part string, a, b key, of func(row) float64) value {
 	return func(rows map[string][]row) (float64, bool) {
 		is := pairwise(rows[part], a, b, of)
 		return is, is > 0
+	}
+}
+
+// toPeers compares one of Stepwell's ways to run three steps with the best of the peers.
+func toPeers(variant string, inFlight int, of func(row) float64, best func([]float64) float64) value {
+	return func(rows map[string][]row) (float64, bool) {
+		own, ok := figureOf("peers", threeGo(variant, inFlight), of)(rows)
+		var theirs []float64
+		for _, r := range peersOnly(merge(rows["peers"])) {
+			if r.key() == threeGo(r.Variant, inFlight) && r.Ops > 0 {
+				theirs = append(theirs, of(r))
+			}
+		}
+		if !ok || len(theirs) == 0 {
+			return 0, false
+		}
+		return ratio(own, best(theirs)), true
 	}
 }
 

@@ -57,8 +57,8 @@ func (t *tracker) called(run string) {
 	t.of(run).Deliveries++
 }
 
-// step records the execution of a step.
-func (t *tracker) step(run string, began, ended time.Time) {
+// step records the execution of a step, and returns how many the run has executed.
+func (t *tracker) step(run string, began, ended time.Time) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := t.of(run)
@@ -69,6 +69,7 @@ func (t *tracker) step(run string, began, ended time.Time) {
 	}
 	r.last = ended.UnixNano()
 	r.Steps += ended.Sub(began).Nanoseconds()
+	return len(r.Gaps) + 1
 }
 
 // done reports a completed run.
