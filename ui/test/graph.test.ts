@@ -1,7 +1,7 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
-import type { FlowGraph, FlowGraphStep } from "../src/api.gen";
-import { afterOf, box, draw, itemsOf, stageOf, whatOf } from "../src/lib/graph";
+import type { FlowGraph, FlowGraphStep, Reason } from "../src/api.gen";
+import { afterOf, box, draw, itemsOf, reasonsOf, stageOf, whatOf, whenOf } from "../src/lib/graph";
 import { random } from "./random";
 
 type Shape = Pick<FlowGraph, "steps" | "edges">;
@@ -75,6 +75,17 @@ test("what is said of a step: undoing comes before how it ended", () => {
   assert.equal(itemsOf(step("a", 0, { items: { begun: 3, completed: 3, failed: 0, undone: 1 } })), "3 of 3, 1 undone");
   assert.equal(whatOf(step("a", 0, { name: "a" })), "call");
   assert.equal(whatOf(step("a", 0, { name: "b" })), "call b");
+});
+
+test("a step has the first reason that is about it, its undo or an item of it", () => {
+  const reason = (of: Partial<Reason>): Reason => ({ kind: "hook", sentence: JSON.stringify(of), remedies: [], commands: [], ...of });
+  const list = [{ hookId: "agree" }, { stepId: "parcels[3].pack" }, { stepId: "parcels[4].pack" }, { stepId: "agent#1" }, { stepId: "charge~undo" }, { waitId: "nap" }, {}].map(reason);
+  assert.deepEqual([...reasonsOf(list)], [["agree", list[0]], ["parcels", list[1]], ["agent", list[3]], ["charge", list[4]], ["nap", list[5]]]);
+  const now = Date.parse("2026-11-21T12:00:00Z");
+  assert.equal(whenOf(undefined, now), "");
+  assert.equal(whenOf(list[0], now), "");
+  assert.equal(whenOf(reason({ since: "2026-11-21T09:00:00Z" }), now), "for 3 h");
+  assert.equal(whenOf(reason({ since: "2026-11-21T09:00:00Z", at: "2026-11-21T12:00:20Z" }), now), "in 20 s");
 });
 
 test("what leads to a step", () => {

@@ -1,5 +1,6 @@
 // The graph of a flow: where its steps and what leads from one to another are drawn, and what is said of each step.
-import type { FlowGraph, FlowGraphStep } from "../api.gen";
+import type { FlowGraph, FlowGraphStep, Reason } from "../api.gen";
+import { formatAge, formatDuration } from "./duration";
 import type { Look, State } from "./status";
 
 // The size of a step, and the least distances: between steps of a layer, and between layers.
@@ -166,6 +167,23 @@ export function stageOf(s: FlowGraphStep): State {
   }
   const stage = s.stage ?? "pending";
   return { look: looks[stage], word: stage === "pending" ? "not begun" : stage };
+}
+
+// reasonsOf returns why steps of a run are not done, by the step: what needs a person the most of what is about the step, its
+// undo or one of its items, whose IDs begin with that of the step.
+export function reasonsOf(reasons: Reason[]): Map<string, Reason> {
+  const of = new Map<string, Reason>();
+  for (const r of reasons) {
+    const step = /^[^[#~]+/.exec(r.stepId ?? r.hookId ?? r.waitId ?? "")?.[0];
+    if (step && !of.has(step)) of.set(step, r);
+  }
+  return of;
+}
+
+// whenOf says when a reason ends by itself, or how long it has existed; empty if neither is known.
+export function whenOf(r: Reason | undefined, now: number): string {
+  if (r?.at) return formatAge(now - Date.parse(r.at));
+  return r?.since ? `for ${formatDuration(Math.max(0, now - Date.parse(r.since)))}` : "";
 }
 
 // itemsOf says how many items of a map have ended; empty for steps without.

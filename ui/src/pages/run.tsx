@@ -93,7 +93,7 @@ export function RunPage({ id, tab }: { id: string; tab: string }) {
         {tab === "log" && <Log run={r} />}
         {tab === "data" && <Data run={r} />}
         {tab === "steps" && <Steps run={r} />}
-        {tab === "graph" && <RunGraph run={r} />}
+        {tab === "graph" && <RunGraph run={r} why={why.value} />}
         {tab === "hooks" && <Hooks run={r} />}
         {tab === "family" && <Family run={r} />}
         {tab === "streams" && <Streams run={r} />}

@@ -1,7 +1,9 @@
-// The graph of a flow's run, with how far each step is.
-import type { Run } from "../api.gen";
+// The graph of a flow's run: how far each step is, and why it is not done.
+import type { Explanation, Run } from "../api.gen";
 import { call } from "../api";
+import { reasonsOf } from "../lib/graph";
 import { hasEnded } from "../lib/status";
+import { covered } from "../live";
 import { href, project } from "../location";
 import { Graph } from "../parts/graph";
 import { Loading, Trouble } from "../parts/notice";
@@ -11,16 +13,17 @@ import { useResource } from "../resource";
 const longLog = 2000;
 const pollEvery = 5000;
 
-export function RunGraph({ run }: { run: Run }) {
+export function RunGraph({ run, why }: { run: Run; why: Explanation | null }) {
   const ended = hasEnded(run);
+  const follows = run.lastSeq < longLog;
   const read = useResource((signal) => call(project.value, "GET /v1/runs/{id}/graph", { path: { id: run.id }, signal }), [project.value, run.id],
-    ended ? 0 : pollEvery, run.lastSeq < longLog || ended ? run.lastSeq : 0);
+    ended || (follows && covered.value) ? 0 : pollEvery, follows || ended ? run.lastSeq : 0);
   const graph = read.data.value;
   return (
     <>
       {read.problem.value && <Trouble problem={read.problem.value} retry={read.refresh} />}
       {!graph && !read.problem.value && <Loading what="the graph" />}
-      {graph && <Graph graph={graph} of={(s) => href(["runs", run.id, "log"], { of: s.id })} />}
+      {graph && <Graph graph={graph} of={(s) => href(["runs", run.id, "log"], { of: s.id })} reasons={reasonsOf(ended ? [] : why?.reasons ?? [])} />}
     </>
   );
 }
