@@ -235,6 +235,10 @@ func TestPermissions(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", permission, got, roles)
 		}
 	}
+	err := (Identity{Role: admin.RoleInvoke}).Check(Metadata)
+	if err == nil || err.Error() != "the key's role is invoke; this needs admin, write, read or metadata" {
+		t.Errorf("got %v", err)
+	}
 	for _, role := range admin.Roles() {
 		sees := role == admin.RoleAdmin || role == admin.RoleWrite || role == admin.RoleRead
 		if got := (Identity{Role: role}).SeesPayloads(); got != sees {

@@ -83,7 +83,11 @@ func (e *ForbiddenError) Error() string {
 	for _, role := range e.Allowed {
 		names = append(names, string(role))
 	}
-	return fmt.Sprintf("the key's role is %s; this requires %s", e.Role, strings.Join(names, " or "))
+	needed := strings.Join(names, ", ")
+	if i := strings.LastIndex(needed, ", "); i >= 0 {
+		needed = needed[:i] + " or " + needed[i+2:]
+	}
+	return fmt.Sprintf("the key's role is %s; this needs %s", e.Role, needed)
 }
 
 // Is makes errors.Is(err, ErrForbidden) true.
