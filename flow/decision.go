@@ -384,7 +384,7 @@ func (t *decision) close(i int) {
 		t.hooks[i] = false
 	}
 	if t.limits[i] {
-		t.send(partOf{"cancelWait", id + timeSuffix})
+		t.send(partOf{"cancelWait", id + TimeSuffix})
 		t.limits[i] = false
 	}
 }

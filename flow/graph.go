@@ -152,7 +152,7 @@ func (p *Program) Parts() (ids, approvals, bodies []string) {
 			ids = append(ids, s.id+undoSuffix)
 		}
 		if s.action.timeout > 0 && s.action.kind.awaits() {
-			ids = append(ids, s.id+timeSuffix)
+			ids = append(ids, s.id+TimeSuffix)
 		}
 	}
 	return ids, approvals, bodies

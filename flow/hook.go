@@ -129,7 +129,7 @@ func (t *decision) await(i int, a *action, command any) {
 	t.send(command)
 	t.hooks[i] = true
 	if a.timeout > 0 {
-		t.send(wait{Type: "wait", ID: t.Program.steps[i].id + timeSuffix, For: duration(a.timeout)})
+		t.send(wait{Type: "wait", ID: t.Program.steps[i].id + TimeSuffix, For: duration(a.timeout)})
 		t.limits[i] = true
 	}
 	t.steps[i].status = statusOpen

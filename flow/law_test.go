@@ -235,7 +235,7 @@ func begins(o Outcome) (begin, end map[string]int, failed map[string]string) {
 	for i, e := range o.Events {
 		_, what, _ := strings.Cut(string(e.Type), "_")
 		switch {
-		case e.CorrelationID == "" || strings.HasSuffix(e.CorrelationID, timeSuffix):
+		case e.CorrelationID == "" || strings.HasSuffix(e.CorrelationID, TimeSuffix):
 		case what == "created":
 			begin[e.CorrelationID] = i
 		case end[e.CorrelationID] == 0:

@@ -79,11 +79,13 @@ type state struct {
 	groups []*group
 }
 
-// undoSuffix follows the ID of a step in the ID of the step that undoes it, timeSuffix in that of the wait that limits
-// the time of a signal, and cancelSuffix in that of the step that records that a child is asked to cancel.
+// TimeSuffix follows the ID of a step in the ID of the wait that limits the time of a signal, a hook or an approval.
+const TimeSuffix = "~within"
+
+// undoSuffix follows the ID of a step in the ID of the step that undoes it, and cancelSuffix in that of the step that
+// records that a child is asked to cancel.
 const (
 	undoSuffix   = "~undo"
-	timeSuffix   = "~within"
 	cancelSuffix = "~cancel"
 )
 
@@ -154,7 +156,7 @@ func (s *state) applyAt(id string, e Event) error {
 		return err
 	}
 	switch suffix {
-	case timeSuffix:
+	case TimeSuffix:
 		s.applyLimit(i, e)
 		return nil
 	case cancelSuffix:
@@ -173,7 +175,7 @@ func (s *state) applyAt(id string, e Event) error {
 // find returns the step that an ID is about.
 func (s *state) find(id string) (i int, list []progress, suffix string, err error) {
 	list = s.steps
-	for _, suffix = range []string{undoSuffix, timeSuffix, cancelSuffix, ""} {
+	for _, suffix = range []string{undoSuffix, TimeSuffix, cancelSuffix, ""} {
 		if n := len(id) - len(suffix); suffix != "" && n >= 0 && id[n:] == suffix {
 			id = id[:n]
 			break

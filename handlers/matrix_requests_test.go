@@ -95,6 +95,8 @@ var testRequests = []testRequest{
 	{route: "GET /v1/runs/:id/steps/:stepId", path: "/v1/runs/{run}/steps/{broken}", foreign: 404},
 	{route: "GET /v1/hooks", foreign: 200},
 	{route: "GET /v1/hooks", path: "/v1/hooks?workflow=order&olderThan=0s", foreign: 200},
+	{route: "GET /v1/approvals", foreign: 200},
+	{route: "GET /v1/approvals", path: "/v1/approvals?runId={run}", foreign: 200},
 	{route: "GET /v1/waits", foreign: 200},
 	{route: "GET /v1/runs/:id/hooks", path: "/v1/runs/{run}/hooks", foreign: 404},
 	{route: "GET /v1/runs/:id/hooks/:hookId", path: "/v1/runs/{run}/hooks/{hook}", foreign: 404},

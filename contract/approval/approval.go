@@ -199,6 +199,18 @@ func (s Settings) allows(name string, roles []string) bool {
 		slices.ContainsFunc(roles, func(role string) bool { return slices.Contains(s.By, rolePrefix+role) })
 }
 
+// Asks reports whether the approval waits for somebody with one of the names, and as "role:NAME" the roles: they may
+// vote on it, and no such name has voted.
+func (s Settings) Asks(names []string, t Tally) bool {
+	return (len(s.By) == 0 || slices.ContainsFunc(names, func(name string) bool { return slices.Contains(s.By, name) })) &&
+		!slices.ContainsFunc(t.Votes, func(v Vote) bool {
+			return slices.ContainsFunc(names, func(name string) bool { return Voter(name) == Voter(v.By) })
+		})
+}
+
+// Needed returns how many approvals are needed.
+func (s Settings) Needed() int { return max(1, s.Quorum) }
+
 // Tally counts the votes of an approval in the order of the log.
 type Tally struct {
 	Votes []Vote `json:"votes"`
@@ -217,5 +229,5 @@ func (t *Tally) Add(s Settings, payload json.RawMessage) (decided Decision, ok b
 		return "", false
 	}
 	t.Votes = append(t.Votes, v)
-	return v.Decision, v.Decision == Reject || len(t.Votes) >= max(1, s.Quorum)
+	return v.Decision, v.Decision == Reject || len(t.Votes) >= s.Needed()
 }

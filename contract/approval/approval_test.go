@@ -81,3 +81,29 @@ func TestQuorumNeedsVoters(t *testing.T) {
 		}
 	}
 }
+
+// TestAsks: an approval waits for those who may vote, by a name or a role, until they have voted.
+func TestAsks(t *testing.T) {
+	t.Parallel()
+	named := Settings{By: []string{"anna", "role:finance"}}
+	voted := Tally{Votes: []Vote{{Decision: Approve, By: "Anna"}}}
+	for _, test := range []struct {
+		settings Settings
+		votes    Tally
+		names    []string
+		want     bool
+	}{
+		{named, Tally{}, []string{"anna"}, true},
+		{named, Tally{}, []string{"bob", "role:finance"}, true},
+		{named, Tally{}, []string{"bob", "finance"}, false},
+		{named, Tally{}, []string{"Anna"}, false}, // who may not vote by this name either
+		{named, voted, []string{"anna", "role:finance"}, false},
+		{named, voted, []string{"zoe", "role:finance"}, true},
+		{Settings{}, Tally{}, []string{"bob"}, true},
+		{Settings{}, voted, []string{"ANNA"}, false},
+	} {
+		if got := test.settings.Asks(test.names, test.votes); got != test.want {
+			t.Errorf("by %v, votes %v: for %v got %v", test.settings.By, test.votes.Votes, test.names, got)
+		}
+	}
+}

@@ -20,7 +20,13 @@ type HookFilter struct {
 	TokenPrefix string
 	// CreatedUntil is the latest time of creation.
 	CreatedUntil time.Time
+	// Approvals selects those that may be approvals.
+	Approvals bool
+	RunID     entities.RunID
 }
+
+// mayBeApproval is the condition on hooks that may be approvals, by their token, and that of an index.
+const mayBeApproval = `starts_with(token, 'approval_')`
 
 // OpenHook is a hook with the workflow of its run.
 type OpenHook struct {
@@ -45,6 +51,12 @@ func OpenHooks(
 	}
 	if !f.CreatedUntil.IsZero() {
 		where += ` AND created_at <= ` + a.Add(f.CreatedUntil)
+	}
+	if f.Approvals {
+		where += ` AND ` + mayBeApproval
+	}
+	if f.RunID != "" {
+		where += ` AND run_id = ` + a.Add(f.RunID)
 	}
 	switch from, err := pg.ParseTimeCursor(p.Cursor); {
 	case p.Cursor == "":

@@ -70,6 +70,20 @@ func TestOpenListsLookAtFewRows(t *testing.T) {
 			t.Errorf("%s: got %+v, want one hook", name, hooks)
 		}
 	}
+	if _, err := m.Exec(t.Context(), `UPDATE hooks SET token = 'approval_1' WHERE token = 't000001500'`); err != nil {
+		t.Fatal(err)
+	}
+	for _, run := range []entities.RunID{"", "wrun_000001500"} {
+		hooks := pages(t, m, 1, func(p pg.Page) ([]OpenHook, string, error) {
+			return OpenHooks(t.Context(), m, home, HookFilter{Approvals: true, RunID: run}, time.Now(), p)
+		})
+		if len(hooks) != 1 || hooks[0].Token != "approval_1" {
+			t.Errorf("got %+v, want the approval", hooks)
+		}
+		if n := m.explainGeneric(t).blocks(); n > 40 {
+			t.Errorf("%d blocks touched to find an approval among other hooks", n)
+		}
+	}
 }
 
 // pages reads pages of a list up to the first one that is not empty, which must be the given one.

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -132,9 +133,23 @@ func (s *Server) getHook(r *request) error {
 		}
 		return decodeFor(r, func() api.Hook {
 			v.Metadata, v.MetadataEncoding = payloadJSON(events[created])
+			v.Question, v.Schema = asked(v.Metadata)
 			return v
 		})
 	})
+}
+
+// asked returns the question in the metadata of a hook, and the JSON Schema of its payloads; empty if it has none.
+func asked(metadata json.RawMessage) (question string, schema json.RawMessage) {
+	var fields struct{ Question, Schema json.RawMessage }
+	if json.Unmarshal(metadata, &fields) != nil {
+		return "", nil
+	}
+	_ = json.Unmarshal(fields.Question, &question) // what is no text is none
+	if bytes.HasPrefix(fields.Schema, []byte("{")) {
+		schema = fields.Schema
+	}
+	return question, schema
 }
 
 // resumeRequest is the body of a request that resumes a hook.

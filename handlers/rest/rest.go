@@ -204,6 +204,7 @@ var routes = []struct {
 	{"GET /runs/:id/steps/:stepId", auth.Metadata, (*Server).getStep},
 	{"POST /runs/:id/steps/:stepId/result", auth.Invoke, (*Server).endStep},
 	{"GET /hooks", auth.Metadata, (*Server).listHooks},
+	{"GET /approvals", auth.Any, (*Server).listApprovals},
 	{"GET /runs/:id/hooks", auth.Metadata, (*Server).listRunHooks},
 	{"GET /runs/:id/hooks/:hookId", auth.Metadata, (*Server).getHook},
 	{"POST /hooks/:token/resume", auth.Invoke, (*Server).resumeByToken},

@@ -226,6 +226,8 @@ CREATE TABLE hooks (
     CONSTRAINT hooks_token_key UNIQUE (project, token)
 );
 CREATE INDEX hooks_created_idx ON hooks (project, created_at, id);
+-- Approvals are few among the hooks, and people look at them all day.
+CREATE INDEX hooks_approval_idx ON hooks (project, created_at, id) WHERE starts_with(token, 'approval_');
 CREATE INDEX hooks_expiry_idx ON hooks (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX hooks_id_idx ON hooks (id);
 CREATE INDEX hooks_signal_idx ON hooks (project, signal, run_id, id) WHERE signal <> '';

@@ -323,6 +323,30 @@ export type Hook = {
   conflictingRunId?: string;
   metadata?: unknown;
   metadataEncoding?: Encoding;
+  question?: string;
+  schema?: unknown;
+};
+
+export type Approval = {
+  runId: string;
+  hookId: string;
+  workflow: string;
+  title?: string;
+  by?: Array<string>;
+  needed: number;
+  distinctKeys: boolean;
+  form?: unknown;
+  votes: Array<Vote>;
+  createdAt: Time;
+  due?: Time;
+};
+
+export type Vote = {
+  decision: "approve" | "reject";
+  by?: string;
+  key?: string;
+  comment?: string;
+  at: Time;
 };
 
 export type Wait = {
@@ -1383,6 +1407,16 @@ export interface Api {
     body: null;
     answer: {
       data: Array<Hook>;
+      cursor?: Cursor;
+    };
+  };
+  // List the approvals that are open
+  "GET /v1/approvals": {
+    path: {  };
+    query: { "workflow"?: string; "runId"?: string; "for"?: Array<string>; "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    body: null;
+    answer: {
+      data: Array<Approval>;
       cursor?: Cursor;
     };
   };

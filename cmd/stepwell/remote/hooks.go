@@ -13,45 +13,9 @@ type hooksCmd struct {
 	Show   showHookCmd   `cmd:"" help:"Show a hook with its metadata."`
 	Resume resumeHookCmd `cmd:"" help:"Send a payload to the run that waits for the hook."`
 
-	Approve approveCmd `cmd:"" help:"Vote for what a run asks approval of."`
-	Reject  rejectCmd  `cmd:"" help:"Vote against what a run asks approval of."`
-}
-
-// ballot is a vote.
-type ballot struct {
-	RunID   string   `arg:"" name:"run" help:"The run's ID."`
-	ID      string   `arg:"" name:"hook" help:"The hook's ID: that of the step of a flow."`
-	As      string   `placeholder:"NAME" help:"Who votes. By default, the API key."`
-	Roles   []string `name:"role" placeholder:"NAME" help:"A role of who votes. Repeatable."`
-	Comment string   `placeholder:"TEXT" help:"Why."`
-}
-
-func (c ballot) send(ctx context.Context, s *Session, vote jsonBody) error {
-	vote["as"], vote["roles"], vote["comment"] = c.As, c.Roles, c.Comment
-	return s.change(ctx, http.MethodPost, path("runs", c.RunID, "hooks", c.ID, "resume"),
-		jsonBody{"payload": vote.omitZero()}, "voted on %s of run %s", c.ID, c.RunID)
-}
-
-type approveCmd struct {
-	ballot
-
-	Form jsonFlag `placeholder:"JSON" help:"What the approval asks for: ${json}."`
-}
-
-// Run votes for it.
-func (c approveCmd) Run(ctx context.Context, s *Session) error {
-	form, err := c.Form.read(s, "--form")
-	if err != nil {
-		return err
-	}
-	return c.send(ctx, s, jsonBody{"decision": "approve", "form": form})
-}
-
-type rejectCmd struct{ ballot }
-
-// Run votes against it.
-func (c rejectCmd) Run(ctx context.Context, s *Session) error {
-	return c.send(ctx, s, jsonBody{"decision": "reject"})
+	Approvals listApprovalsCmd `cmd:"" help:"List the approvals that are open: what is asked, and who has voted."`
+	Approve   approveCmd       `cmd:"" help:"Vote for what a run asks approval of."`
+	Reject    rejectCmd        `cmd:"" help:"Vote against what a run asks approval of."`
 }
 
 var hookColumns = []column[api.Hook]{
@@ -112,6 +76,7 @@ func (c showHookCmd) Run(ctx context.Context, s *Session) error {
 			{"disposed", h.DisposedAt},
 			{"retained", h.RetainedUntil},
 			{"taken by", h.ConflictingRunID},
+			{"question", h.Question},
 			{"metadata", payloadText(h.Metadata, string(h.MetadataEncoding))},
 		}
 	})

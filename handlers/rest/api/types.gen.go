@@ -209,6 +209,39 @@ type AnswerCallBody struct {
 	Body json.RawMessage `json:"body,omitempty,omitzero"`
 }
 
+// Approval defines model for Approval.
+type Approval struct {
+	RunID string `json:"runId"`
+
+	// HookID The hook that takes the votes, unique within the run: of a flow, the ID of the step.
+	HookID   string `json:"hookId"`
+	Workflow string `json:"workflow"`
+
+	// Title What is to be approved.
+	Title string `json:"title,omitempty,omitzero"`
+
+	// By Who may vote: names, and as `role:NAME` roles. If it is missing, everybody with a key that may vote.
+	By []string `json:"by,omitempty,omitzero"`
+
+	// Needed How many approvals are needed. One rejection decides.
+	Needed int64 `json:"needed"`
+
+	// DistinctKeys Whether each API key has one vote.
+	DistinctKeys bool `json:"distinctKeys"`
+
+	// Form The JSON Schema of the `form` of a vote for it.
+	Form json.RawMessage `json:"form,omitempty,omitzero"`
+
+	// Votes Those that count, in the order of the log.
+	Votes []Vote `json:"votes"`
+
+	// CreatedAt RFC 3339 in UTC, to the millisecond.
+	CreatedAt Time `json:"createdAt"`
+
+	// Due RFC 3339 in UTC, to the millisecond.
+	Due Time `json:"due,omitempty,omitzero"`
+}
+
 // Attempt defines model for Attempt.
 type Attempt struct {
 	// Seq The position of the event that started it.
@@ -1000,6 +1033,12 @@ type Hook struct {
 	// MetadataEncoding The encoding of a payload: `json`; `none` if there is no payload; or `opaque` if the server cannot decode it, and
 	// therefore omits it.
 	MetadataEncoding Encoding `json:"metadataEncoding,omitempty,omitzero"`
+
+	// Question The `question` in its metadata, if that is a text: what the run wants to know. Not in lists.
+	Question string `json:"question,omitempty,omitzero"`
+
+	// Schema The `schema` in its metadata, if that is an object: the JSON Schema of its payloads. Not in lists.
+	Schema json.RawMessage `json:"schema,omitempty,omitzero"`
 }
 
 // Key defines model for Key.
@@ -2614,6 +2653,21 @@ type TriggerStart struct {
 // time, other runs or the world; `blocked` until somebody does something; `stranded` until the sweeper wakes it; or
 // `ended`.
 type Verdict string
+
+// Vote defines model for Vote.
+type Vote struct {
+	Decision string `json:"decision"`
+
+	// By The name of who has voted.
+	By string `json:"by,omitempty,omitzero"`
+
+	// Key The API key that has sent the vote.
+	Key     string `json:"key,omitempty,omitzero"`
+	Comment string `json:"comment,omitempty,omitzero"`
+
+	// At RFC 3339 in UTC, to the millisecond.
+	At Time `json:"at"`
+}
 
 // Wait defines model for Wait.
 type Wait struct {
