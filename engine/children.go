@@ -61,7 +61,7 @@ func (e *Engine) report(ctx context.Context, d queue.Delivery) error {
 
 // unreadable returns why a run cannot read the payload of an event; nil if it can, or is not that of a flow.
 func (e *Engine) unreadable(ctx context.Context, run entities.Run, of entities.Event) (*contract.Failure, error) {
-	shown := view.Of(of)
+	shown := view.Of(&of)
 	f := flow.Event{Encoding: shown.Encoding, Truncated: shown.Truncated}.Unreadable()
 	if f == nil {
 		return nil, nil //nolint:nilnil // it can be read

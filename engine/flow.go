@@ -188,7 +188,7 @@ func flowEvents(events []entities.Event) (list []flow.Event, err error) {
 	for _, e := range events {
 		event := flow.Event{Seq: e.Seq, Type: e.Type, CorrelationID: e.CorrelationID, CreatedAt: e.CreatedAt.UTC()}
 		event.Data.Skipped = e.Data.Skipped
-		shown := view.Of(e)
+		shown := view.Of(&e)
 		event.Encoding, event.Truncated = shown.Encoding, shown.Truncated
 		if len(shown.Payload) > 0 {
 			if event.Payload, err = json.Marshal(shown.Payload); err != nil {

@@ -115,7 +115,7 @@ func (s *stage) decide(t *testing.T, w http.ResponseWriter, r *http.Request) {
 		}
 		after = nil
 		for _, e := range page.Events {
-			text, err := json.Marshal(view.Of(e))
+			text, err := json.Marshal(view.Of(&e))
 			if err != nil {
 				t.Error(err)
 			}

@@ -344,7 +344,7 @@ func (p *player) compared(t *testing.T) (list []string) {
 	t.Helper()
 	names, attempts := map[string]string{}, map[string]int{}
 	for _, e := range p.events {
-		v := view.Of(e)
+		v := view.Of(&e)
 		switch {
 		case e.Type == entities.EventStepStarted:
 			attempts[e.CorrelationID]++
@@ -409,7 +409,7 @@ func (p *player) checkLedger(t *testing.T, document string) {
 func (p *player) shown(t *testing.T) (events []json.RawMessage) {
 	t.Helper()
 	for _, e := range p.events {
-		text, err := json.Marshal(view.Of(e))
+		text, err := json.Marshal(view.Of(&e))
 		if err != nil {
 			t.Fatal(err)
 		}

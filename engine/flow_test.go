@@ -196,7 +196,7 @@ func (d *server) wantDecisions(t *testing.T, id entities.RunID, document string,
 	}
 	var events []json.RawMessage
 	for _, e := range page.Events {
-		text, err := json.Marshal(view.Of(e))
+		text, err := json.Marshal(view.Of(&e))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -341,7 +341,7 @@ func (d *server) ends(t *testing.T, id entities.RunID) map[string]string {
 		_, end, _ := strings.Cut(string(e.Type), "_")
 		switch {
 		case e.CorrelationID == "" || end == "created" || end == "started":
-		case view.Of(e).Data.Skipped != "":
+		case view.Of(&e).Data.Skipped != "":
 			ends[e.CorrelationID] = "skipped"
 		default:
 			ends[e.CorrelationID] = end

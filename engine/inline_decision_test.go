@@ -383,7 +383,7 @@ func TestEventsOfFlowsAreThoseOfCalls(t *testing.T) {
 	}
 	var want []flow.Event
 	for _, e := range events {
-		text, err := json.Marshal(view.Of(e))
+		text, err := json.Marshal(view.Of(&e))
 		if err != nil {
 			t.Fatal(err)
 		}

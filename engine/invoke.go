@@ -225,7 +225,8 @@ func (e *Engine) newCall(ctx context.Context, d queue.Delivery, run *entities.Ru
 // addEvents adds the events of a page to a call, and cuts the page where their payloads have callBytes. It fails with
 // [errCallGrows] if they have more than the most bytes.
 func addEvents(c *contract.Call, page *read.EventPage, most int64) error {
-	for _, e := range page.Events {
+	for i := range page.Events {
+		e := &page.Events[i]
 		if c.LogBytes >= callBytes {
 			page.More = true
 			break

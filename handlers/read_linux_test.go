@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
@@ -17,49 +19,78 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// BenchmarkReadLog measures what a server needs to answer with a log of 10,000 events, page by page: by the Workflow
-// SDK's protocol and by the API, each with its largest pages. The processor time is that of this process, without
-// Postgres.
+// BenchmarkReadLog measures what a server needs to answer with a log, page by page: by the Workflow SDK's protocol and by
+// the API, each with its largest pages. The processor time is that of this process, without Postgres.
 func BenchmarkReadLog(b *testing.B) {
 	e, pool, _ := newEcho(b, "")
-	run := longLog(b, pool)
-	for _, by := range []struct {
-		name, path string
-		next       func(lastSeq int) string
-	}{
-		{"wire", "/sdk/v4/runs/%s/events?remoteRefBehavior=resolve&sortOrder=asc", func(seq int) string {
-			return fmt.Sprintf("&cursor=eid:evnt_%026d", seq)
-		}},
-		{"v1", "/v1/runs/%s/events?limit=1000", func(seq int) string {
-			return fmt.Sprintf("&cursor=%d", seq)
-		}},
-	} {
-		b.Run(by.name, func(b *testing.B) {
-			b.ReportAllocs()
-			before := processorTime(b)
-			for b.Loop() {
-				for seq := 0; seq < benchmarkEvents; seq += 1000 {
-					path := fmt.Sprintf(by.path, run)
-					if seq > 0 {
-						path += by.next(seq)
+	for _, events := range []int{10, 100, 1000, 10_000} {
+		run := longLog(b, pool, events)
+		for _, by := range []struct {
+			name, path string
+			next       func(lastSeq int) string
+		}{
+			{"wire", "/sdk/v4/runs/%s/events?remoteRefBehavior=resolve&sortOrder=asc", func(seq int) string {
+				return fmt.Sprintf("&cursor=eid:evnt_%026d", seq)
+			}},
+			{"v1", "/v1/runs/%s/events?limit=1000", func(seq int) string {
+				return fmt.Sprintf("&cursor=%d", seq)
+			}},
+		} {
+			b.Run(fmt.Sprintf("%s/%d", by.name, events), func(b *testing.B) {
+				measure(b, func() {
+					for seq := 0; seq < events; seq += 1000 {
+						path := fmt.Sprintf(by.path, run)
+						if seq > 0 {
+							path += by.next(seq)
+						}
+						get(b, e, path, min(1000, events-seq)*100)
 					}
-					w := discard{header: http.Header{}}
-					e.ServeHTTP(&w, httptest.NewRequest(http.MethodGet, path, nil))
-					if w.status != http.StatusOK || w.bytes < 100_000 {
-						b.Fatalf("%s: status %d, %d bytes", path, w.status, w.bytes)
-					}
-				}
-			}
-			b.ReportMetric(float64((processorTime(b)-before).Microseconds())/1000/float64(b.N), "cpu-ms/op")
+				})
+			})
+		}
+	}
+}
+
+// BenchmarkRunPage measures what a server needs for the page of a run: the run, and the first page of its log.
+func BenchmarkRunPage(b *testing.B) {
+	e, pool, _ := newEcho(b, "")
+	for _, events := range []int{10, 100, 1000} {
+		run := longLog(b, pool, events)
+		b.Run(strconv.Itoa(events), func(b *testing.B) {
+			measure(b, func() {
+				get(b, e, fmt.Sprintf("/v1/runs/%s", run), 100, echo.HeaderAcceptEncoding, "gzip")
+				get(b, e, fmt.Sprintf("/v1/runs/%s/events", run), 100, echo.HeaderAcceptEncoding, "gzip")
+			})
 		})
 	}
 }
 
-// benchmarkEvents is about how many events the log has.
-const benchmarkEvents = 10_000
+// measure measures a function, and the processor time that it takes.
+func measure(b *testing.B, do func()) {
+	b.Helper()
+	b.ReportAllocs()
+	before := processorTime(b)
+	for b.Loop() {
+		do()
+	}
+	b.ReportMetric(float64((processorTime(b)-before).Microseconds())/1000/float64(b.N), "cpu-ms/op")
+}
 
-// longLog creates a run with a log of steps, as a workflow writes them, and returns its ID.
-func longLog(b *testing.B, pool *pgxpool.Pool) entities.RunID {
+// get sends a request whose answer has at least so many bytes.
+func get(b *testing.B, e http.Handler, path string, least int, header ...string) {
+	b.Helper()
+	r := httptest.NewRequest(http.MethodGet, path, nil)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := discard{header: http.Header{}}
+	if e.ServeHTTP(&w, r); w.status != http.StatusOK || w.bytes < least {
+		b.Fatalf("%s: status %d, %d bytes", path, w.status, w.bytes)
+	}
+}
+
+// longLog creates a run with a log of so many events, of steps as a workflow writes them, and returns its ID.
+func longLog(b *testing.B, pool *pgxpool.Pool, events int) entities.RunID {
 	b.Helper()
 	hub := pg.NewLocalHub()
 	q, err := queue.New(pool, migrations.DefaultSchema, hub)
@@ -86,14 +117,13 @@ func longLog(b *testing.B, pool *pgxpool.Pool) entities.RunID {
 		}
 	}
 	data := entities.EventData{StepName: "step//./workflows/orders//charge"}
-	const atOnce = 333
-	for first := 1; first < benchmarkEvents-3*atOnce; first += 3 * atOnce {
+	for left := events - 1; left > 0; {
 		var begin, end []eventlog.Request
-		for i := range atOnce {
+		for i := range min(333, (left+2)/3) {
 			at := time.Now()
 			step := func(event entities.EventType, payload string) eventlog.Request {
 				return eventlog.Request{
-					Type: event, CorrelationID: fmt.Sprintf("step_%026d", first+i), SpecVersion: 5, OccurredAt: &at, Data: data,
+					Type: event, CorrelationID: fmt.Sprintf("step_%026d", left-i), SpecVersion: 5, OccurredAt: &at, Data: data,
 					Payload: []byte(payload),
 				}
 			}
@@ -101,8 +131,12 @@ func longLog(b *testing.B, pool *pgxpool.Pool) entities.RunID {
 				step(entities.EventStepStarted, ""))
 			end = append(end, step(entities.EventStepCompleted, `devl[3]`))
 		}
-		appendAll(begin)
-		appendAll(end)
+		for _, requests := range [][]eventlog.Request{begin, end} {
+			if requests = requests[:min(left, len(requests))]; len(requests) > 0 {
+				appendAll(requests)
+				left -= len(requests)
+			}
+		}
 	}
 	return run
 }

@@ -18,7 +18,8 @@ type Event struct {
 	Type          entities.EventType `json:"type"`
 	CorrelationID string             `json:"correlationId,omitempty"`
 	CreatedAt     Time               `json:"createdAt"`
-	Data          entities.EventData `json:"data"`
+	// Data is that of the event, which is large: it must not be changed.
+	Data *entities.EventData `json:"data"`
 	// Payload is the decoded payload, if it can be decoded, and Encoding its encoding: a constant of package payload.
 	// Both are empty when the caller did not request payloads.
 	Payload  json.RawMessage `json:"payload,omitempty"`
@@ -36,15 +37,15 @@ func (t Time) MarshalJSON() ([]byte, error) {
 }
 
 // Plain returns the JSON form of an event without its payload.
-func Plain(e entities.Event) Event {
+func Plain(e *entities.Event) Event {
 	return Event{
 		RunID: e.RunID, Seq: e.Seq, ID: e.ID(), Type: e.Type, CorrelationID: e.CorrelationID,
-		CreatedAt: Time{e.CreatedAt}, Data: e.Data,
+		CreatedAt: Time{e.CreatedAt}, Data: &e.Data,
 	}
 }
 
 // Of returns the JSON form of an event with its payload.
-func Of(e entities.Event) Event {
+func Of(e *entities.Event) Event {
 	v, _ := show(e, payload.MaxDecoded)
 	return v
 }
@@ -56,7 +57,7 @@ var failures = map[entities.EventType]bool{
 }
 
 // show also returns the work of decoding: see [payload.Decoded].
-func show(e entities.Event, limit int) (v Event, work int) {
+func show(e *entities.Event, limit int) (v Event, work int) {
 	v = Plain(e)
 	if len(e.Payload) == 0 && failures[e.Type] {
 		work = len(e.Extra)
@@ -88,18 +89,30 @@ type List struct {
 // a second at worst.
 const maxWork = read.MaxPageBytes
 
-// Full reports that the page must end here, because decoding its payloads has been enough work. An empty list is not
-// full.
-func (l *List) Full() bool { return l.work >= maxWork }
+// partWork is about how much of that work is done at a time: some milliseconds at worst.
+const partWork = 128 << 10
+
+// AddPart appends the JSON form of the next events of the list: of all that remain, unless decoding their payloads is
+// much work. It appends none if the page must end here, because decoding has been enough work.
+func (l *List) AddPart(events []Event, entries []read.Entry) []Event {
+	until := min(l.work+partWork, maxWork)
+	for i := range entries {
+		if l.work >= until {
+			break
+		}
+		events = append(events, l.Add(&entries[i]))
+	}
+	return events
+}
 
 // Add returns the JSON form of the next event of the list.
-func (l *List) Add(e read.Entry) Event {
+func (l *List) Add(e *read.Entry) Event {
 	if e.Size > read.MaxListedPayload {
-		v := Plain(e.Event)
+		v := Plain(&e.Event)
 		v.Truncated = true
 		return v
 	}
-	v, work := show(e.Event, read.MaxListedPayload)
+	v, work := show(&e.Event, read.MaxListedPayload)
 	l.work += work
 	return v
 }

@@ -57,7 +57,7 @@ func eventOf(e entities.Event) flow.Event {
 	case e.Type == entities.EventStepFailed || e.Type == entities.EventStepRetrying:
 		v.Payload = contract.Failure{Code: e.Data.ErrorCode}.Text()
 	case e.Payload != nil:
-		v.Payload = view.Of(e).Payload
+		v.Payload = view.Of(&e).Payload
 	}
 	return v
 }
@@ -108,6 +108,7 @@ func totalOf(ctx context.Context, log *read.Log, run entities.Run, step string) 
 	var recorded struct {
 		Items []json.RawMessage `json:"items"`
 	}
-	err = json.Unmarshal(view.Of(events[at]).Payload, &recorded)
+	event := events[at]
+	err = json.Unmarshal(view.Of(&event).Payload, &recorded)
 	return len(recorded.Items), err
 }

@@ -63,21 +63,22 @@ func (r *request) answerEvents(
 	})
 }
 
-// encodeEvents encodes the entries of a list, or its first ones if they are much work to decode.
-func (r *request) encodeEvents(form string, entries []read.Entry) ([]view.Event, error) {
-	events := make([]view.Event, 0, len(entries))
-	var decoded view.List
-	for _, e := range entries {
-		if decoded.Full() {
-			break
+// encodeEvents encodes the entries of a list, or its first ones if they are much work to decode. It lets others decode
+// after each part.
+func (r *request) encodeEvents(form string, entries []read.Entry) (events []view.Event, err error) {
+	events = make([]view.Event, 0, len(entries))
+	if form != formShown {
+		for i := range entries {
+			events = append(events, plainEvent(form, &entries[i].Event))
 		}
-		event, err := r.encodeEvent(form, &decoded, e)
-		if err != nil {
-			return nil, err
-		}
-		events = append(events, event)
+		return events, r.ctx().Err()
 	}
-	return events, nil
+	var decoded view.List
+	for before := -1; before < len(events) && len(events) < len(entries) && err == nil; {
+		before = len(events)
+		events, err = decodeFor(r, func() []view.Event { return decoded.AddPart(events, entries[before:]) })
+	}
+	return events, err
 }
 
 // The forms of an event, which differ in what the client may see or wants to.
@@ -99,25 +100,29 @@ func (r *request) eventForm(with read.Payloads) string {
 	}
 }
 
-// encodeEvent encodes an entry of a list. It adds those with payloads to decoded. It fails with the error of the
-// request's context once the client has left.
-func (r *request) encodeEvent(form string, decoded *view.List, e read.Entry) (view.Event, error) {
-	switch form {
-	case formRedacted:
-		return redactEvent(e.Event), r.ctx().Err()
-	case formPlain:
-		return view.Plain(e.Event), r.ctx().Err()
-	default:
-		return decodeFor(r, func() view.Event { return decoded.Add(e) })
+// encodeEvent encodes an entry of a stream. It fails with the error of the request's context once the client has left.
+func (r *request) encodeEvent(form string, e *read.Entry) (view.Event, error) {
+	if form != formShown {
+		return plainEvent(form, &e.Event), r.ctx().Err()
 	}
+	return decodeFor(r, func() view.Event { return new(view.List).Add(e) })
+}
+
+// plainEvent encodes an event without its payload.
+func plainEvent(form string, e *entities.Event) view.Event {
+	if form == formRedacted {
+		return redactEvent(e)
+	}
+	return view.Plain(e)
 }
 
 // redactEvent encodes an event for clients that may not see payloads. Besides the payload, it drops the fields that
 // [hookJSON] hides, and digests, by which short payloads could be guessed.
-func redactEvent(e entities.Event) view.Event {
-	v := view.Plain(e)
-	v.Data.Token, v.Data.Condition = "", ""
-	v.Data.RequestDigest, v.Data.ResumeDigest = "", ""
+func redactEvent(e *entities.Event) view.Event {
+	v, data := view.Plain(e), e.Data
+	data.Token, data.Condition = "", ""
+	data.RequestDigest, data.ResumeDigest = "", ""
+	v.Data = &data
 	return v
 }
 
@@ -177,7 +182,7 @@ func (s *Server) getEvent(r *request) error {
 		if err != nil {
 			return shown, err
 		}
-		return decodeFor(r, func() view.Event { return encode(e) })
+		return decodeFor(r, func() view.Event { return encode(&e) })
 	})
 }
 
@@ -308,7 +313,7 @@ func (s *Server) getTimelineNames(r *request) error {
 
 // payloadJSON returns an event's payload as JSON, if the server can decode it, and its encoding.
 func payloadJSON(e entities.Event) (json.RawMessage, api.Encoding) {
-	v := view.Of(e)
+	v := view.Of(&e)
 	return v.Payload, api.Encoding(v.Encoding)
 }
 

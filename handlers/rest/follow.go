@@ -102,7 +102,7 @@ func (s *Server) follow(
 	defer w.Close()
 	form := r.eventForm(with)
 	encode := func(e read.Entry) ([]byte, error) {
-		event, err := r.encodeEvent(form, new(view.List), e)
+		event, err := r.encodeEvent(form, &e)
 		if err != nil {
 			return nil, err
 		}

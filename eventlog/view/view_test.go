@@ -1,0 +1,53 @@
+package view
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
+)
+
+// TestListIsDecodedInParts: small payloads are one part, large ones several, and too many end the page.
+func TestListIsDecodedInParts(t *testing.T) {
+	t.Parallel()
+	small, large := `{"a":1}`, `"`+strings.Repeat("a", partWork*3/4)+`"`
+	for _, tt := range []struct {
+		name    string
+		payload string
+		events  int
+		parts   int
+		all     bool
+	}{
+		{"nothing", "", 1000, 1, true},
+		{"small payloads", small, 1000, 1, true},
+		{"large payloads", large, 8, 4, true},
+		{"too many large payloads", large, 2 * maxWork / len(large), 0, false},
+	} {
+		entries := make([]read.Entry, tt.events)
+		for i := range entries {
+			payload := []byte(tt.payload)
+			entries[i] = read.Entry{Event: entities.Event{Seq: int64(i + 1), Payload: payload}, Size: int64(len(payload))}
+		}
+		var list List
+		var events []Event
+		parts := 0
+		for {
+			before := len(events)
+			events = list.AddPart(events, entries[before:])
+			if len(events) == before {
+				break
+			}
+			parts++
+		}
+		if (len(events) == len(entries)) != tt.all || tt.all && parts != tt.parts {
+			t.Errorf("%s: got %d of %d events in %d parts, want all: %t, in %d",
+				tt.name, len(events), len(entries), parts, tt.all, tt.parts)
+		}
+		for i, e := range events {
+			if e.Seq != int64(i+1) {
+				t.Fatalf("%s: event %d is at %d", tt.name, e.Seq, i)
+			}
+		}
+	}
+}
