@@ -354,6 +354,9 @@ func (h HookFact) reason() Reason {
 		r.Kind, r.Remedies = Webhook, []Remedy{ResumeHook}
 	default:
 		r.Kind, r.Remedies = Hook, []Remedy{ResumeHook}
+		if entities.IsSDKID(h.ID) {
+			r.Name = h.Token
+		}
 	}
 	return r
 }

@@ -21,6 +21,9 @@ func at(d time.Duration) *time.Time { t := now.Add(d); return &t }
 // lease is the handle of a lease that began 3 s ago.
 const lease = "rh_01KAP8A0A8" + "0000000000000000"
 
+// sdkHook is the ID of a hook that the Workflow SDK made.
+const sdkHook = "hook_01JD5A8R8D0000000000000000"
+
 // run returns facts about a run of a plain function.
 func run(change ...func(*Facts)) Facts {
 	f := Facts{Now: now, Run: entities.Run{
@@ -253,6 +256,15 @@ func TestReasonsSayWhoAndWhat(t *testing.T) {
 		}},
 		"signal": {run(hook(HookFact{ID: "s", Signal: "paid", Condition: "true", CreatedAt: *at(0)})), Reason{
 			Kind: Signal, HookID: "s", Name: "paid", Condition: "true", Since: at(0), Remedies: []Remedy{PostSignal, ResumeHook},
+		}},
+		"hook of the Workflow SDK": {run(hook(HookFact{ID: sdkHook, Token: "approval:1", CreatedAt: *at(0)})), Reason{
+			Kind: Hook, HookID: sdkHook, Name: "approval:1", Since: at(0), Remedies: []Remedy{ResumeHook},
+		}},
+		"hook that has a name": {run(hook(HookFact{ID: "agree", Token: "rh_1", CreatedAt: *at(0)})), Reason{
+			Kind: Hook, HookID: "agree", Since: at(0), Remedies: []Remedy{ResumeHook},
+		}},
+		"webhook of the Workflow SDK": {run(hook(HookFact{ID: sdkHook, Token: "x7Gk", IsWebhook: true, CreatedAt: *at(0)})), Reason{
+			Kind: Webhook, HookID: sdkHook, Since: at(0), Remedies: []Remedy{ResumeHook},
 		}},
 		"inbox": {run(hook(HookFact{ID: "inbox:notes", CreatedAt: *at(0)})), Reason{
 			Kind: Inbox, HookID: "inbox:notes", Name: "notes", Since: at(0), Remedies: []Remedy{SendMessage},

@@ -92,6 +92,7 @@ type Step struct {
 type HookFact struct {
 	RunID               entities.RunID
 	ID                  entities.HookID
+	Token               string
 	IsWebhook, IsSystem bool
 	Signal, Condition   string
 	// IsApproval reports whether it accepts only votes. Votes is how many it has.

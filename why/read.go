@@ -200,13 +200,15 @@ const (
 			ORDER BY retry_after, created_seq LIMIT $3) AS s
 		ORDER BY r.n, s.retry_after, s.created_seq`
 	openHooksSQL = `
-		SELECT h.run_id, h.id, h.is_webhook, h.is_system, h.signal, h.condition, h.created_at, h.total, e.is_approval,
+		SELECT h.run_id, h.id, h.token, h.is_webhook, h.is_system, h.signal, h.condition, h.created_at, h.total,
+			e.is_approval,
 			CASE WHEN e.is_approval THEN (
 				SELECT count(*) FROM events v
 				WHERE v.run_id = h.run_id AND v.correlation_id = h.id AND v.type = 'hook_received'
 			) ELSE 0 END AS votes
 		FROM unnest($1::text[]) AS r (id), LATERAL (
-			SELECT run_id, id, is_webhook, is_system, signal, condition, created_seq, created_at, count(*) OVER () AS total
+			SELECT run_id, id, token, is_webhook, is_system, signal, condition, created_seq, created_at,
+				count(*) OVER () AS total
 			FROM hooks WHERE run_id = r.id ORDER BY created_seq LIMIT $2) AS h, LATERAL (
 			SELECT coalesce(data -> 'webhook' ->> 'verify', '') = '` + webhook.Vote + `' AS is_approval
 			FROM events WHERE run_id = h.run_id AND seq = h.created_seq LIMIT 1) AS e

@@ -161,7 +161,7 @@ func Remedies() []Remedy {
 type Reason struct {
 	Kind Kind
 	// StepID, HookID and WaitID name the part of the run that the reason is about. Name is the name of the step, the
-	// inbox, the signal or the project.
+	// inbox, the signal or the project, or the token of a hook of the Workflow SDK, whose ID says nothing.
 	StepID entities.StepID
 	HookID entities.HookID
 	WaitID entities.WaitID
@@ -207,6 +207,14 @@ type Reason struct {
 	Error *Error
 	// Remedies are what helps, the best first.
 	Remedies []Remedy
+}
+
+// WithoutToken returns the reason as clients get it that may not see the tokens of hooks.
+func (r Reason) WithoutToken() Reason {
+	if r.Kind == Hook {
+		r.Name = ""
+	}
+	return r
 }
 
 // Error is a failure. Without a message, the event at Seq may have one.

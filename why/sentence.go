@@ -77,13 +77,18 @@ var sentences = map[Kind]func(r Reason) string{
 	Child: func(r Reason) string {
 		return fmt.Sprintf("Step %s waits for child %s, which is %s.", r.step(), r.ChildID, r.ChildStatus)
 	},
-	Hook:    func(r Reason) string { return fmt.Sprintf("Nobody has resumed hook %s.", r.HookID) },
+	Hook:    func(r Reason) string { return fmt.Sprintf("Nobody has resumed hook %s.", r.hook()) },
 	Webhook: func(r Reason) string { return fmt.Sprintf("No request has come to webhook %s.", r.HookID) },
 	Signal:  func(r Reason) string { return fmt.Sprintf("Hook %s waits for a signal %s.", r.HookID, r.Name) },
 	Approval: func(r Reason) string {
 		return fmt.Sprintf("Approval %s is not decided: it has %s.", r.HookID, r.votes())
 	},
-	Wait:  func(r Reason) string { return strings.TrimSpace(fmt.Sprintf("It sleeps %s", r.WaitID)) + "." },
+	Wait: func(r Reason) string {
+		if r.WaitID == "" || entities.IsSDKID(r.WaitID) {
+			return "It sleeps."
+		}
+		return fmt.Sprintf("It sleeps %s.", r.WaitID)
+	},
 	Inbox: func(r Reason) string { return "Inbox " + r.Name + " is open for messages." },
 }
 
@@ -143,12 +148,24 @@ func (r Reason) ahead() string {
 	}
 }
 
-// step names the step, with its ID if that differs.
+// step names the step, with its ID if that differs and its author chose it.
 func (r Reason) step() string {
-	if r.Name == "" || r.Name == string(r.StepID) {
+	switch {
+	case r.Name == "" || r.Name == string(r.StepID):
 		return string(r.StepID)
+	case entities.IsSDKID(r.StepID):
+		return entities.Title(r.Name)
+	default:
+		return fmt.Sprintf("%s (%s)", r.Name, r.StepID)
 	}
-	return fmt.Sprintf("%s (%s)", r.Name, r.StepID)
+}
+
+// hook names the hook: by its token if the Workflow SDK made its ID.
+func (r Reason) hook() string {
+	if entities.IsSDKID(r.HookID) {
+		return cmp.Or(r.Name, string(r.HookID))
+	}
+	return string(r.HookID)
 }
 
 func (r Reason) attempt() string {

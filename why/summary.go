@@ -3,6 +3,8 @@ package why
 import (
 	"cmp"
 	"fmt"
+
+	"github.com/stepwell-dev/stepwell/entities"
 )
 
 // summaries say what each kind of reason means in the few words that a row of a list has room for. They need no more
@@ -37,7 +39,7 @@ var summaries = map[Kind]func(r Reason) string{
 	DeploymentFull:   func(r Reason) string { return fmt.Sprintf("deployment %s has no free call", r.DeploymentID) },
 	Rate:             func(r Reason) string { return fmt.Sprintf("the rate of limit %s is used up", r.Limit) },
 	Child:            func(r Reason) string { return fmt.Sprintf("waits for child %s", r.part()) },
-	Hook:             func(r Reason) string { return fmt.Sprintf("waits for hook %s", r.HookID) },
+	Hook:             func(r Reason) string { return fmt.Sprintf("waits for hook %s", r.hook()) },
 	Webhook:          func(r Reason) string { return fmt.Sprintf("waits for webhook %s", r.HookID) },
 	Signal:           func(r Reason) string { return fmt.Sprintf("waits for signal %s", r.Name) },
 	Approval:         func(r Reason) string { return fmt.Sprintf("waits for approval %s", r.HookID) },
@@ -49,4 +51,4 @@ var summaries = map[Kind]func(r Reason) string{
 func (r Reason) Summary() string { return summaries[r.Kind](r) }
 
 // part is the name of the step, or its ID.
-func (r Reason) part() string { return cmp.Or(r.Name, string(r.StepID)) }
+func (r Reason) part() string { return cmp.Or(entities.Title(r.Name), string(r.StepID)) }

@@ -33,4 +33,13 @@ func TestSummaries(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", r.Kind, got, want[r.Kind])
 		}
 	}
+	for r, want := range map[*Reason]string{
+		{Kind: Hook, HookID: sdkHook, Name: "approval:1"}:                                        "waits for hook approval:1",
+		{Kind: Hook, HookID: sdkHook}:                                                            "waits for hook " + sdkHook,
+		{Kind: StepQueued, StepID: "step_01JD5A8R8D0000000000000000", Name: "step//./a//charge"}: "step charge waits for a free slot",
+	} {
+		if got := r.Summary(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
 }

@@ -199,11 +199,14 @@ func (s *Server) getPayload(r *request) error {
 // abandoned is the status of a part whose run ended first.
 const abandoned = "abandoned"
 
-// newTimelineJSON encodes a part of a run.
-func newTimelineJSON(run entities.Run, p read.TimelinePart) api.TimelinePart {
+// timelineJSON encodes a part of a run.
+func (r *request) timelineJSON(run entities.Run, p read.TimelinePart) api.TimelinePart {
 	v := api.TimelinePart{
 		Kind: p.Type.Kind(), ID: p.ID, Name: p.Data.StepName, Seq: p.Seq, CreatedAt: timestamp(p.CreatedAt),
 		ResumeAt: optionalTime(p.Data.ResumeAt), At: p.Data.At, Cut: p.Cut,
+	}
+	if v.Kind == entities.KindHook {
+		v.Name = r.hookName(p)
 	}
 	if p.Data.Step != nil {
 		v.ChildID = string(p.Data.Step.ChildID)
@@ -222,6 +225,21 @@ func newTimelineJSON(run entities.Run, p read.TimelinePart) api.TimelinePart {
 		v.Status, v.EndedAt = abandoned, optionalTime(run.CompletedAt)
 	}
 	return v
+}
+
+// hookName returns what people call a hook whose ID says nothing: its token, which is secret to the clients of
+// [request.redactHook], and which nobody chose if it is that of a webhook.
+func (r *request) hookName(p read.TimelinePart) string {
+	switch {
+	case !entities.IsSDKID(p.ID):
+		return ""
+	case p.Data.IsWebhook != nil && *p.Data.IsWebhook:
+		return "webhook"
+	case r.payloads() == read.WithoutPayloads:
+		return ""
+	default:
+		return p.Data.Token
+	}
 }
 
 // addEvent applies an event of the part.
@@ -280,7 +298,7 @@ func (s *Server) getTimeline(r *request) error {
 		q.Statuses = append(q.Statuses, entities.StepStatus(status))
 	}
 	run := r.run()
-	return answerPage(r, func(p read.TimelinePart) api.TimelinePart { return newTimelineJSON(run, p) },
+	return answerPage(r, func(p read.TimelinePart) api.TimelinePart { return r.timelineJSON(run, p) },
 		func() ([]read.TimelinePart, string, error) { return s.Log.Timeline(r.ctx(), run, q) })
 }
 

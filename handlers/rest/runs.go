@@ -202,7 +202,7 @@ func (s *Server) answerRuns(r *request, f store.RunFilter) error {
 		if v.Data, err = s.runSummaries(r.ctx(), r.project(), r.payloads(), runs); err != nil || !reasons {
 			return v, err
 		}
-		return v, s.addReasons(r.ctx(), r.project(), v.Data)
+		return v, s.addReasons(r, v.Data)
 	})
 }
 
@@ -216,26 +216,25 @@ func (r *request) includesReason() bool {
 }
 
 // addReasons adds to those of the project's runs that have not ended why they are not done.
-func (s *Server) addReasons(ctx context.Context, project entities.Project, runs []api.Run) error {
+func (s *Server) addReasons(r *request, runs []api.Run) error {
 	var open []entities.RunID
-	for _, r := range runs {
-		if !entities.RunStatus(r.Status).Ended() {
-			open = append(open, entities.RunID(r.ID))
+	for _, run := range runs {
+		if !entities.RunStatus(run.Status).Ended() {
+			open = append(open, entities.RunID(run.ID))
 		}
 	}
-	explained, err := why.OfMany(ctx, s.Queue.Pool(), project, open)
-	for i, r := range runs {
-		if e, ok := explained[entities.RunID(r.ID)]; ok && len(e.Reasons) > 0 { // it may have ended meanwhile
-			runs[i].Reason = newRunReasonJSON(e)
+	explained, err := why.OfMany(r.ctx(), s.Queue.Pool(), r.project(), open)
+	for i, run := range runs {
+		if e, ok := explained[entities.RunID(run.ID)]; ok && len(e.Reasons) > 0 { // it may have ended meanwhile
+			runs[i].Reason = newRunReasonJSON(e.Verdict, r.redactReason(e.Reasons[0]))
 		}
 	}
 	return err
 }
 
-func newRunReasonJSON(e why.Explanation) api.RunReason {
-	first := e.Reasons[0]
+func newRunReasonJSON(verdict why.Verdict, first why.Reason) api.RunReason {
 	return api.RunReason{
-		Verdict: api.Verdict(e.Verdict), Kind: api.ReasonKind(first.Kind), Summary: first.Summary(),
+		Verdict: api.Verdict(verdict), Kind: api.ReasonKind(first.Kind), Summary: first.Summary(),
 		Since: optionalTime(first.Since), At: optionalTime(first.At), Until: optionalTime(first.Until),
 	}
 }

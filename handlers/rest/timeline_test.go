@@ -54,6 +54,51 @@ func TestTimeline(t *testing.T) {
 	a.wantRejected(t, http.MethodGet, "/v1/runs/wrun_none/timeline", "", http.StatusNotFound, "run_not_found")
 }
 
+// TestNamesOfSDKHooks: a hook whose ID the Workflow SDK made is called by its token, in the timeline and in the reasons, but
+// not to keys that see no tokens, and not if it is a webhook, whose token is part of its address.
+func TestNamesOfSDKHooks(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	reader := a.key(t, "", `{"name":"k","role":"metadata"}`)["key"].(string)
+	id := a.sdkRun(t, "workflow//./workflows/order//placeOrder")
+	a.event(t, id, entities.EventRunStarted)
+	hook := func(correlation, token string, webhook bool) {
+		a.event(t, id, entities.EventHookCreated, on(correlation), data(func(d *entities.EventData) {
+			d.Token, d.IsWebhook = token, &webhook
+		}))
+	}
+	hook("hook_01JD5A8R8D0000000000000001", "approval:jwog17", false)
+	hook("hook_01JD5A8R8D0000000000000002", "classified", true)
+	hook("agree", "chosen by the server", false)
+	names := func(key string) (names []any) {
+		_, page := a.as(t, key, http.MethodGet, "/v1/runs/"+string(id)+"/timeline", "")
+		for _, part := range page["data"].([]any) {
+			names = append(names, part.(object)["name"])
+		}
+		return names
+	}
+	same(t, "names", `["approval:jwog17","webhook",null]`, names(""))
+	same(t, "names without tokens", `[null,"webhook",null]`, names(reader))
+	sentence := func(key string) any {
+		_, e := a.as(t, key, http.MethodGet, "/v1/runs/"+string(id)+"/why", "")
+		if strings.Contains(mustJSON(t, e), "classified") || key != "" && strings.Contains(mustJSON(t, e), "jwog17") {
+			t.Errorf("a token is in %v", e)
+		}
+		return e["reasons"].([]any)[0].(object)["sentence"]
+	}
+	same(t, "sentence", `"Nobody has resumed hook approval:jwog17."`, sentence(""))
+	summary := func(key string) any {
+		_, page := a.as(t, key, http.MethodGet, "/v1/runs?include=reason", "")
+		if key != "" && strings.Contains(mustJSON(t, page), "jwog17") {
+			t.Errorf("a token is in %v", page)
+		}
+		return page["data"].([]any)[0].(object)["reason"].(object)["summary"]
+	}
+	same(t, "summary", `"waits for hook approval:jwog17"`, summary(""))
+	same(t, "summary without tokens", `"waits for hook hook_01JD5A8R8D0000000000000001"`, summary(reader))
+	same(t, "sentence without tokens", `"Nobody has resumed hook hook_01JD5A8R8D0000000000000001."`, sentence(reader))
+}
+
 // TestTimelineIsCut: of a step that is tried very often, the last attempts are shown.
 func TestTimelineIsCut(t *testing.T) {
 	t.Parallel()

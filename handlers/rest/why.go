@@ -14,8 +14,9 @@ func newHolderJSON(h why.Holder) api.SlotHolder {
 }
 
 // reasonJSON encodes a reason. Clients that may not see payloads get neither the error's message nor the condition on
-// signals. Only the operator sees the machines of servers, and addresses in errors.
+// signals nor the token of a hook. Only the operator sees the machines of servers, and addresses in errors.
 func (r *request) reasonJSON(run entities.RunID, reason why.Reason) api.Reason {
+	reason = r.redactReason(reason)
 	v := api.Reason{
 		Kind: api.ReasonKind(reason.Kind), Sentence: reason.Sentence(), StepID: string(reason.StepID),
 		HookID: string(reason.HookID), WaitID: string(reason.WaitID), Name: reason.Name, Condition: reason.Condition,
@@ -49,6 +50,14 @@ func (r *request) reasonJSON(run entities.RunID, reason why.Reason) api.Reason {
 		v.Error = nil
 	}
 	return v
+}
+
+// redactReason removes the token of a hook, as [request.redactHook] does.
+func (r *request) redactReason(reason why.Reason) why.Reason {
+	if r.payloads() == read.WithoutPayloads {
+		return reason.WithoutToken()
+	}
+	return reason
 }
 
 func remedyJSON(r why.Remedy) api.Remedy { return api.Remedy(r) }

@@ -3,8 +3,9 @@ import { render, type ComponentType } from "preact";
 import { useEffect, useErrorBoundary, useLayoutEffect, useRef } from "preact/hooks";
 import "./css/app.css";
 import { base } from "./api";
+import { titleOf } from "./lib/names";
 import { pathOf } from "./lib/path";
-import { follow, go, page, project } from "./location";
+import { follow, go, heading, page, project } from "./location";
 import { load, lost, role, session, sessionProblem } from "./session";
 import { Frame, places } from "./parts/frame";
 import { lazy } from "./parts/lazy";
@@ -68,9 +69,10 @@ function App() {
   useEffect(() => {
     if (incomplete && opened && s) go(pathOf(base, opened, "overview"), "replace");
   }, [incomplete, opened, s]);
+  const shown = heading.value;
   useEffect(() => {
     const [kind, id] = page.value.segments;
-    document.title = [id?.slice(-8) ?? places.find((p) => p.segment === kind)?.name ?? "", project.value, "Stepwell"].filter(Boolean).join(" · ");
+    document.title = [shown || (kind === "workflows" && id && titleOf(id)) || id?.slice(-8) || places.find((p) => p.segment === kind)?.name, project.value, "Stepwell"].filter(Boolean).join(" · ");
   });
   if (!s) return sessionProblem.value ? <main class="page"><Trouble problem={sessionProblem.value} retry={load} /></main> : <main class="page"><Loading what="the session" /></main>;
   if (!lost.value && role.value === "" && (project.value !== "" || !first)) return <SignIn again={false} />;

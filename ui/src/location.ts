@@ -41,3 +41,6 @@ export function follow(e: MouseEvent): void {
   e.preventDefault();
   if (link.href !== location.href) go(link.href);
 }
+
+// heading is what the page shows, for the title of the tab; empty if its address says it.
+export const heading = signal("");

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
@@ -94,13 +95,17 @@ func (s *Session) printEvents(
 	return s.entries(ctx, path, query, f.paging, print)
 }
 
-// eventLine formats an event without its payload, but with the scalar fields of its data.
+// eventLine formats an event without its payload, but with the scalar fields of its data, and workflows and steps by
+// their titles.
 func eventLine(e api.Event) string {
 	cells := fmt.Sprintf("%6d  %s  %-14s  %s", e.Seq, timestamp(e.CreatedAt.Time), e.Type, escape(e.CorrelationID))
 	attributes := make(map[string]string, len(e.Data))
 	for key, value := range e.Data {
 		if len(value) > 0 && value[0] != '{' && value[0] != '[' {
 			attributes[key] = unquote(value)
+		}
+		if key == "workflowName" || key == "stepName" {
+			attributes[key] = entities.Title(attributes[key])
 		}
 	}
 	return strings.TrimRight(cells+"  "+escape(keyValues(attributes)), " ") + "\n"

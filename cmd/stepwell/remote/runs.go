@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
@@ -36,7 +37,7 @@ type runsCmd struct {
 
 var runColumns = []column[api.Run]{
 	{"ID", func(r api.Run) any { return r.ID }},
-	{"WORKFLOW", func(r api.Run) any { return r.Workflow }},
+	{"WORKFLOW", func(r api.Run) any { return entities.Title(r.Workflow) }},
 	{"STATUS", func(r api.Run) any { return r.Status }},
 	{"DEPLOYMENT", func(r api.Run) any { return r.Deployment }},
 	{"CREATED", func(r api.Run) any { return r.CreatedAt }},

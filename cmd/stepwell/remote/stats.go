@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
@@ -315,8 +316,8 @@ func (s *Session) printAttention(i api.AttentionItem) error {
 }
 
 var failureColumns = []column[api.FailureGroup]{
-	{"WORKFLOW", func(g api.FailureGroup) any { return g.Workflow }},
-	{"STEP", func(g api.FailureGroup) any { return g.Step }},
+	{"WORKFLOW", func(g api.FailureGroup) any { return entities.Title(g.Workflow) }},
+	{"STEP", func(g api.FailureGroup) any { return entities.Title(g.Step) }},
 	{"CODE", func(g api.FailureGroup) any { return g.Code }},
 	{"COUNT", func(g api.FailureGroup) any { return g.Count }},
 	{"FIRST", func(g api.FailureGroup) any { return g.FirstAt }},

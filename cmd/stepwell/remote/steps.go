@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
@@ -16,7 +17,7 @@ type stepsCmd struct {
 
 var stepColumns = []column[api.Step]{
 	{"ID", func(st api.Step) any { return st.ID }},
-	{"NAME", func(st api.Step) any { return st.Name }},
+	{"NAME", func(st api.Step) any { return entities.Title(st.Name) }},
 	{"STATUS", func(st api.Step) any { return st.Status }},
 	{"ATTEMPT", func(st api.Step) any { return st.Attempt }},
 	{"CREATED", func(st api.Step) any { return st.CreatedAt }},
@@ -66,7 +67,7 @@ func (c showStepCmd) Run(ctx context.Context, s *Session) error {
 var timelineColumns = []column[api.TimelinePart]{
 	{"KIND", func(p api.TimelinePart) any { return p.Kind }},
 	{"ID", func(p api.TimelinePart) any { return p.ID }},
-	{"NAME", func(p api.TimelinePart) any { return p.Name }},
+	{"NAME", func(p api.TimelinePart) any { return entities.Title(p.Name) }},
 	{"STATUS", func(p api.TimelinePart) any { return p.Status }},
 	{"CREATED", func(p api.TimelinePart) any { return p.CreatedAt }},
 	{"TOOK", func(p api.TimelinePart) any { return elapsed(p.CreatedAt, p.EndedAt) }},
@@ -140,7 +141,7 @@ var waitColumns = []column[api.Wait]{
 
 var openWaitColumns = []column[api.Wait]{
 	{"ENDS", func(w api.Wait) any { return w.ResumeAt }},
-	{"WORKFLOW", func(w api.Wait) any { return w.Workflow }},
+	{"WORKFLOW", func(w api.Wait) any { return entities.Title(w.Workflow) }},
 	{"RUN", func(w api.Wait) any { return w.RunID }},
 	{"ID", func(w api.Wait) any { return w.ID }},
 	{"CREATED", func(w api.Wait) any { return w.CreatedAt }},

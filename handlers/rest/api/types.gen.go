@@ -1657,7 +1657,7 @@ type Reason struct {
 	HookID   string `json:"hookId,omitempty,omitzero"`
 	WaitID   string `json:"waitId,omitempty,omitzero"`
 
-	// Name The name of the step, the signal, the inbox or the project.
+	// Name The name of the step, the signal, the inbox or the project; the token of a hook of the Workflow SDK, whose ID says nothing. Tokens are not for the role `metadata`.
 	Name string `json:"name,omitempty,omitzero"`
 
 	// Condition The condition on signals. Not for the role `metadata`.
@@ -2509,7 +2509,7 @@ type TimelinePart struct {
 	Kind string `json:"kind"`
 	ID   string `json:"id"`
 
-	// Name The name of the step.
+	// Name The name of the step. Of a hook of the Workflow SDK, whose ID says nothing: its token, which is not for the role `metadata`, or `webhook`.
 	Name string `json:"name,omitempty,omitzero"`
 
 	// ChildID The child run that the step stands for.

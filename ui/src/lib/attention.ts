@@ -1,5 +1,6 @@
 // What needs attention: in words, and on which page it is.
 import type { AttentionItem, AttentionKind } from "../api.gen";
+import { titleOf } from "./names";
 
 interface Kind {
   // The first segment of the page that shows more.
@@ -27,7 +28,7 @@ const kinds: Record<AttentionKind, Kind> = {
   deployment_missing: { page: "deployments", each: false, text: (i) => `${i.deployment} is not registered: ${amount(i.count, "message")} waiting` },
   workflow_failing: {
     page: "failures", each: false,
-    text: (i) => `${amount(i.count, "run")} of ${i.workflow} failed in the last hour; ${i.usual ? `at most ${i.usual} is usual` : "usually none does"}`,
+    text: (i) => `${amount(i.count, "run")} of ${titleOf(i.workflow ?? "")} failed in the last hour; ${i.usual ? `at most ${i.usual} is usual` : "usually none does"}`,
   },
   queue_late: { page: "queue", each: false, text: (i) => `${amount(i.count, "message")} ${are(i)} due and not delivered` },
   key_expiring: { page: "access", each: true, text: (i) => `${amount(i.count, "API key")} ${are(i)} about to expire` },

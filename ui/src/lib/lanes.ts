@@ -2,6 +2,7 @@
 import type { TimelineName, TimelinePart } from "../api.gen";
 import { formatAge, formatDuration } from "./duration";
 import type { Span } from "./gaps";
+import { titleOf, titleOfPart } from "./names";
 import type { Look, State } from "./status";
 
 export type Shape = "queued" | "ran" | "failed" | "backoff" | "waiting";
@@ -263,7 +264,7 @@ export function labelOf(r: Row, now: number): string {
   if (i.kind === "note") return i.more ? `${i.text}: show more` : i.text;
   if (i.kind === "name") {
     const s = i.sum;
-    return [s.name, `${s.count} steps`, stateOfName(s).word, s.p50Ms !== undefined && `median ${formatDuration(s.p50Ms)}, slowest ${formatDuration(s.maxMs!)}`,
+    return [titleOf(s.name), `${s.count} steps`, stateOfName(s).word, s.p50Ms !== undefined && `median ${formatDuration(s.p50Ms)}, slowest ${formatDuration(s.maxMs!)}`,
       `began ${formatAge(now - time(s.firstAt))}`].filter(Boolean).join(", ");
   }
   const p = i.part;
@@ -272,7 +273,7 @@ export function labelOf(r: Row, now: number): string {
     return `attempt, ${a.outcome ?? "running"}${a.code ? ` with ${a.code}` : ""}, ${formatDuration((a.endedAt ? time(a.endedAt) : now) - time(a.startedAt))}`;
   }
   const attempts = p.attempts?.length ?? 0;
-  return [p.name ?? p.id, p.childId ? "child run" : p.kind, p.at && `at ${p.at}`, stateOfPart(p).word, attempts > 1 && `${p.cut ? "more than " : ""}${attempts} attempts`,
+  return [titleOfPart(p), p.childId ? "child run" : p.kind, p.at && `at ${p.at}`, stateOfPart(p).word, attempts > 1 && `${p.cut ? "more than " : ""}${attempts} attempts`,
     p.received && `${p.received.length} received`, nextAt(p) > now && `goes on ${formatAge(now - nextAt(p))}`, `began ${formatAge(now - startOf(p))}`,
     p.endedAt && `took ${formatDuration(time(p.endedAt) - startOf(p))}`].filter(Boolean).join(", ");
 }

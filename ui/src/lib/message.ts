@@ -1,5 +1,6 @@
 // Messages of the queue, in words.
 import type { Message } from "../api.gen";
+import { titleOfId } from "./names";
 import type { State } from "./status";
 
 // stateOfMessage returns the state of a message at a time. One that failed and waits is retrying.
@@ -18,7 +19,7 @@ const works: Record<string, string> = {
 // workOf says what a message is for.
 export function workOf(m: Message): string {
   if (!m.work) return m.topic;
-  return [works[m.work] ?? m.work, m.subject].filter(Boolean).join(" ");
+  return [works[m.work] ?? m.work, titleOfId(m.subject ?? "")].filter(Boolean).join(" ");
 }
 
 // errorOf returns why the last delivery failed; empty if none did. The failure of a step is JSON.

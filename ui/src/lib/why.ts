@@ -1,5 +1,6 @@
 // Why a run is not done: how it looks, and what comes next. The server has the sentences and the commands.
 import type { Explanation, Reason, ReasonKind, Run } from "../api.gen";
+import { isSdkId, titleOf } from "./names";
 import { hasEnded, stateOfRun, type Look, type State } from "./status";
 
 function waiter(r: Reason): string {
@@ -7,7 +8,9 @@ function waiter(r: Reason): string {
 }
 
 function step(r: Reason): string {
-  return !r.name || r.name === r.stepId ? r.stepId ?? "" : `${r.name} (${r.stepId ?? ""})`;
+  const id = r.stepId ?? "";
+  if (!r.name || r.name === id) return id;
+  return isSdkId(id) ? titleOf(r.name) : `${r.name} (${id})`;
 }
 
 function attempt(r: Reason): string {
@@ -53,7 +56,7 @@ export function nextOf(e: Explanation): string {
   const r = e.reasons.find((r) => r.kind === n.kind && r.stepId === n.stepId && r.waitId === n.waitId);
   switch (n.kind) {
     case "step_backoff": return r ? `step ${step(r)}, ${attempt(r)}` : "the next attempt";
-    case "wait": return n.waitId ? `the sleep ${n.waitId} is over` : "the sleep is over";
+    case "wait": return n.waitId && !isSdkId(n.waitId) ? `the sleep ${n.waitId} is over` : "the sleep is over";
     case "start_delay": return "it starts";
     case "rate": return r ? `${waiter(r)} may begin` : "the rate allows it";
     case "stranded": return "the sweeper wakes it";

@@ -13,6 +13,7 @@ import { durationOf, stateOfRun, stateOfStep } from "../lib/status";
 import { go, href, project, search } from "../location";
 import { Commands } from "../parts/copy";
 import { Status } from "../parts/icon";
+import { Name } from "../parts/name";
 import { Empty, Loading, Trouble } from "../parts/notice";
 import { useResource } from "../resource";
 import { may } from "../session";
@@ -76,7 +77,7 @@ function Both({ a, b }: { a: string; b: string }) {
           <tr>
             <td class="strong">{"AB"[i]}</td>
             <td><a class="mono" href={href(["runs", s.run.id])}>{shortId(s.run.id)}</a></td>
-            <td>{s.run.workflow}</td><td>{s.run.deployment}</td><td><Status {...stateOfRun(s.run, tick.value)} /></td>
+            <td><Name of={s.run.workflow} /></td><td>{s.run.deployment}</td><td><Status {...stateOfRun(s.run, tick.value)} /></td>
             <td class="num" data-label="took">{formatDuration(durationOf(s.run, tick.value))}{i === 1 && <Difference a={durationOf(left.run, tick.value)} b={durationOf(s.run, tick.value)} />}</td>
             <td class="num" data-label="events">{s.run.lastSeq.toLocaleString("en")}</td>
           </tr>
@@ -117,7 +118,7 @@ function Steps({ a, b }: { a: Side; b: Side }) {
           <th class="axis">{formatDuration(length)} from the start of each run</th></tr></thead>
         <tbody>{rows.slice(0, shown.value).map((p) => (
           <tr>
-            <td class="strong">{p.name}</td>
+            <td class="strong"><Name of={p.name} /></td>
             <td data-label="A">{p.a ? <Status {...stateOfStep(p.a)} /> : <span class="quiet">only in B</span>}</td>
             <td data-label="B">{p.b ? <Status {...stateOfStep(p.b)} /> : <span class="quiet">only in A</span>}</td>
             <td class="num" data-label="attempts">{[...new Set([p.a?.attempt, p.b?.attempt].map((n) => n ?? "–"))].join(" → ")}</td>
@@ -147,7 +148,7 @@ function Names({ a, b }: { a: Step[]; b: Step[] }) {
     <table class="list">
       <thead><tr><th>Step</th><th class="num">In A</th><th class="num">In B</th><th class="num">A took in all</th><th class="num">B took in all</th></tr></thead>
       <tbody>{byName(a, b).slice(0, shownAtOnce).map((l) => (
-        <tr><td class="strong">{l.name}</td><td class="num">{l.a.toLocaleString("en")}</td><td class="num">{l.b.toLocaleString("en")}</td>
+        <tr><td class="strong"><Name of={l.name} /></td><td class="num">{l.a.toLocaleString("en")}</td><td class="num">{l.b.toLocaleString("en")}</td>
           <td class="num">{formatDuration(l.timeA)}</td><td class="num">{formatDuration(l.timeB)}<Difference a={l.timeA} b={l.timeB} /></td></tr>
       ))}</tbody>
     </table>

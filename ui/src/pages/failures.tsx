@@ -10,6 +10,7 @@ import { href, project, search } from "../location";
 import { Commands } from "../parts/copy";
 import { Glyph } from "../parts/icon";
 import { lazyPart } from "../parts/lazy";
+import { Name } from "../parts/name";
 import { Empty, Loading, Trouble } from "../parts/notice";
 import { Spans } from "../parts/spans";
 import { Spark } from "../parts/spark";
@@ -94,7 +95,7 @@ function Line({ group: g, releases, since, rerun }: LineProps) {
   return (
     <tr>
       <td class="what">
-        <div><Glyph look="failed" /> <a class="strong" href={href(["workflows", g.workflow])}>{g.workflow}</a>{g.step && <> › {g.step}</>} <span class="mono">{g.code || "no code"}</span></div>
+        <div><Glyph look="failed" /> <a class="strong" href={href(["workflows", g.workflow])}><Name of={g.workflow} /></a>{g.step && <> › <Name of={g.step} /></>} <span class="mono">{g.code || "no code"}</span></div>
         {g.shape && <div class="quiet" title={g.message}>{g.shape}</div>}
         {after !== null && <div class="began">Began {formatDuration(after)} after deployment <strong>{g.firstDeployment}</strong> was changed.</div>}
       </td>

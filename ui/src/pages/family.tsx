@@ -5,12 +5,14 @@ import type { Run } from "../api.gen";
 import { addressOf, call, server } from "../api";
 import { tick } from "../clock";
 import { formatDuration } from "../lib/duration";
+import { titleOf } from "../lib/names";
 import { shortId } from "../lib/path";
 import { curl } from "../lib/shell";
 import { durationOf, hasEnded, stateOfRun } from "../lib/status";
 import { href, project } from "../location";
 import { Commands } from "../parts/copy";
 import { Status } from "../parts/icon";
+import { Name } from "../parts/name";
 import { Trouble } from "../parts/notice";
 import { Age } from "../parts/time";
 import { useResource } from "../resource";
@@ -58,9 +60,9 @@ function Row({ run: r, level, open, self, toggle }: RowProps) {
   return (
     <tr class={self ? "self" : ""} aria-current={self ? "true" : undefined}>
       <td style={{ paddingLeft: `${8 + level * 20}px` }}>
-        {toggle ? <button type="button" class="twist" aria-expanded={open} aria-label={`Children of ${r.workflow} ${shortId(r.id)}`} onClick={toggle}>{open ? "▾" : "▸"}</button>
+        {toggle ? <button type="button" class="twist" aria-expanded={open} aria-label={`Children of ${titleOf(r.workflow)} ${shortId(r.id)}`} onClick={toggle}>{open ? "▾" : "▸"}</button>
           : <span class="twist" />}
-        <a class="strong" href={href(["runs", r.id])}>{r.workflow}</a> <span class="mono quiet">{shortId(r.id)}</span>{self && <span class="quiet"> this run</span>}</td>
+        <a class="strong" href={href(["runs", r.id])}><Name of={r.workflow} /></a> <span class="mono quiet">{shortId(r.id)}</span>{self && <span class="quiet"> this run</span>}</td>
       <td><Status {...stateOfRun(r, tick.value)} /></td>
       <td>{r.key ?? <span class="quiet none">–</span>}</td>
       <td class="num">{formatDuration(durationOf(r, tick.value))}</td>

@@ -1,6 +1,7 @@
 // The hooks and waits of a run.
 import type { Run } from "../api.gen";
 import { call } from "../api";
+import { titleOfHook, titleOfWait } from "../lib/names";
 import { stateOfHook, stateOfWait } from "../lib/status";
 import { href, project } from "../location";
 import { Copy } from "../parts/copy";
@@ -31,14 +32,14 @@ export function Hooks({ run }: { run: Run }) {
         <tbody>
           {all.hooks.map((h) => (
             <tr key={`h${h.id}`}><td><Status {...stateOfHook(h)} /></td>
-              <td><a class="strong" href={href(["runs", run.id, "log"], { of: h.id })}>{h.id}</a></td>
+              <td><a class="strong" href={href(["runs", run.id, "log"], { of: h.id })} title={h.id}>{titleOfHook(h)}</a></td>
               <td>{h.signal ? <>signal {h.signal}{h.condition && <span class="mono quiet"> if {h.condition}</span>}</> : h.webhook ? "webhook" : "a payload"}</td>
               <td class="mono">{h.token ? <>{h.token}<Copy text={h.token} what="the token" /></> : <span class="quiet">–</span>}</td>
               <td class="num"><Age at={h.createdAt} /></td></tr>
           ))}
           {all.waits.map((w) => (
             <tr key={`w${w.id}`}><td><Status {...stateOfWait(w)} /></td>
-              <td><a class="strong" href={href(["runs", run.id, "log"], { of: w.id })}>{w.id}</a></td>
+              <td><a class="strong" href={href(["runs", run.id, "log"], { of: w.id })} title={w.id}>{titleOfWait(w)}</a></td>
               <td>{w.resumeAt ? <>until <Clock at={w.resumeAt} /> <span class="quiet"><Age at={w.resumeAt} /></span></> : "–"}</td>
               <td class="quiet">–</td><td class="num"><Age at={w.createdAt} /></td></tr>
           ))}

@@ -4,6 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 import type { Event, EventType, Run } from "../api.gen";
 import { call } from "../api";
 import { formatDuration } from "../lib/duration";
+import { isSdkId, titleOf, Titles } from "../lib/names";
 import { pagesOf, Recent, type Range } from "../lib/pages";
 import { isTemporary, type Problem } from "../lib/problem";
 import { lookOfEvent } from "../lib/status";
@@ -72,6 +73,7 @@ function Windowed({ run, seq, select }: PartProps) {
   const pages = useRef(new Recent<Event[]>(keptPages));
   const pending = useRef(new Set<number>());
   const control = useRef(new AbortController());
+  const titles = useRef(new Titles());
   const version = useSignal(0);
   const range = useSignal<Range>({ first: 0, end: 0 });
   const problem = useSignal<Problem | null>(null);
@@ -87,6 +89,7 @@ function Windowed({ run, seq, select }: PartProps) {
         path: { id: run.id }, query: { after: page * pageSize, limit: pageSize, payloads: false }, signal: control.current.signal,
       });
       found = data.length;
+      titles.current.learn(data);
       if (found > (pages.current.get(page)?.length ?? 0)) pages.current.put(page, data); // else what was told meanwhile is newer
       problem.value = null;
       version.value++;
@@ -108,6 +111,7 @@ function Windowed({ run, seq, select }: PartProps) {
   };
   useLive("", () => ({}), (m) => {
     if (m.kind !== "log") return;
+    titles.current.learn(m.data.events ?? []);
     for (const e of m.data.events ?? []) {
       const i = e.seq - 1;
       const page = pages.current.get(Math.floor(i / pageSize)) ?? [];
@@ -122,7 +126,7 @@ function Windowed({ run, seq, select }: PartProps) {
       {problem.value && <Trouble problem={problem.value} retry={need} />}
       <Virtual count={run.lastSeq} rowHeight={rowHeight} label={`Log of ${run.lastSeq} events`} class="events" target={seq - 1} follow
         onRange={(r) => (range.value = r)} row={(i) => <Row key={i} seq={i + 1} event={version.value >= 0 ? eventAt(i) : undefined}
-          before={eventAt(i - 1)} selected={i + 1 === seq} select={select} />} />
+          before={eventAt(i - 1)} titles={titles.current} selected={i + 1 === seq} select={select} />} />
     </div>
   );
 }
@@ -133,6 +137,7 @@ function Filtered({ run, type, of, seq, select }: PartProps & { type: string; of
   const cursor: Signal<string | undefined> = useSignal<string | undefined>(undefined);
   const state = useSignal<"reading" | "done">("reading");
   const problem = useSignal<Problem | null>(null);
+  const titles = useRef(new Titles());
   const upTo = useRef(0); // the length of the log at the last reading
   const control = useRef(new AbortController());
   // read reads the next page: of what is left, or of what is new since the last reading.
@@ -152,6 +157,7 @@ function Filtered({ run, type, of, seq, select }: PartProps & { type: string; of
       const known = events.value.at(-1)?.seq ?? 0;
       answer.data = answer.data.filter((e) => e.seq > known);
       upTo.current = length;
+      titles.current.learn(answer.data);
       events.value = [...events.value, ...answer.data];
       cursor.value = answer.cursor;
       problem.value = null;
@@ -175,7 +181,7 @@ function Filtered({ run, type, of, seq, select }: PartProps & { type: string; of
       {problem.value && <Trouble problem={problem.value} retry={() => void read()} />}
       {state.value === "done" && list.length === 0 && !problem.value && <Empty title="No event matches" />}
       <Virtual count={list.length} rowHeight={rowHeight} label="Events that match" class="events"
-        row={(i) => <Row key={i} seq={list[i]!.seq} event={list[i]} before={list[i - 1]} selected={list[i]!.seq === seq} select={select} />} />
+        row={(i) => <Row key={i} seq={list[i]!.seq} event={list[i]} before={list[i - 1]} titles={titles.current} selected={list[i]!.seq === seq} select={select} />} />
       {cursor.value && <p class="more"><button type="button" onClick={() => void read()} disabled={state.value === "reading"}>More events</button></p>}
     </div>
   );
@@ -185,11 +191,12 @@ interface RowProps {
   seq: number;
   event?: Event;
   before?: Event;
+  titles: Titles;
   selected: boolean;
   select: (seq: number) => void;
 }
 
-function Row({ seq, event, before, selected, select }: RowProps) {
+function Row({ seq, event, before, titles, selected, select }: RowProps) {
   if (!event) return <div class="event waiting-row"><span class="num quiet">{seq.toLocaleString("en")}</span></div>;
   const at = new Date(event.createdAt);
   const p = partsOf(at, zone.value);
@@ -200,7 +207,7 @@ function Row({ seq, event, before, selected, select }: RowProps) {
       <time dateTime={event.createdAt} title={`${p.date} ${zone.value}`}>{p.time}<span class="quiet">.{p.millis}</span></time>
       <span class="num quiet">{before && since > 0 ? `+${formatDuration(since)}` : ""}</span>
       <span class="type"><Glyph look={lookOfEvent(event.type)} />{event.type}</span>
-      <span class="of">{event.correlationId ?? ""}</span>
+      <span class="of" title={event.correlationId}>{event.correlationId && titles.of(event.correlationId)}</span>
       <span class="note quiet">{noteOf(event)}</span>
     </button>
   );
@@ -213,7 +220,7 @@ function noteOf(e: Event): string {
   const attributes = d["attributes"];
   const changes = Array.isArray(d["changes"]) ? d["changes"] as Array<{ key?: string; value?: unknown }> : [];
   const parts = [
-    text("workflowName"), text("stepName") !== e.correlationId ? text("stepName") : "", text("errorCode"), text("reason"), text("signal"),
+    titleOf(text("workflowName")), isSdkId(e.correlationId ?? "") || text("stepName") === e.correlationId ? "" : text("stepName"), text("errorCode"), text("reason"), text("signal"),
     text("resumeAt") && `until ${text("resumeAt")}`, text("via") && `via ${text("via")}`,
     attributes && typeof attributes === "object" ? Object.entries(attributes).map(([k, v]) => `${k}=${String(v)}`).join(" ") : "",
     changes.map((c) => `${c.key} = ${c.value ?? "removed"}`).join(", "),

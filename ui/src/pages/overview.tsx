@@ -6,6 +6,7 @@ import { clock, tick } from "../clock";
 import { say } from "../lib/attention";
 import { formatAge, formatDuration } from "../lib/duration";
 import { formatFilter, type Filter } from "../lib/filter";
+import { titleOf } from "../lib/names";
 import { shortId } from "../lib/path";
 import { largest, ranges, spread, windowOf, type Range, type Window } from "../lib/series";
 import { curl, quote } from "../lib/shell";
@@ -14,6 +15,7 @@ import { go, href, project, search } from "../location";
 import { Chart, type Series } from "../parts/chart";
 import { Commands } from "../parts/copy";
 import { Glyph, Status } from "../parts/icon";
+import { Name } from "../parts/name";
 import { Loading, Trouble } from "../parts/notice";
 import { Age, Clock } from "../parts/time";
 import { useResource } from "../resource";
@@ -135,7 +137,7 @@ function Charts({ w, all, apart, completeTo, range, workflow }: ChartsProps) {
   const took = (of: "tookMs" | "delayMs", names: Array<"p50" | "p95" | "p99">): Series[] =>
     names.map((name, i) => ({ name, look: `s${i}`, values: spread(w, all, (p) => p[of]?.[name] ?? null, null) }));
   const failed = largest(apart.filter((s) => !workflow || s.name === workflow)
-    .map((s) => ({ name: s.name, values: spread(w, s.points, (p) => p.failed, 0) })), 5)
+    .map((s) => ({ name: titleOf(s.name), values: spread(w, s.points, (p) => p.failed, 0) })), 5)
     .map((s, i) => ({ ...s, look: `s${i}` }));
   // Runs that ended in an interval are found by when they ended.
   const pick = (more: Filter) => (from: number, to: number) => {
@@ -176,7 +178,7 @@ function Runs({ title, query, empty, now }: RunsProps) {
       {runs && runs.length > 0 && (
         <table class="list"><thead class="hidden"><tr><th>Status</th><th>Workflow</th><th>Run</th><th>Created</th><th>Now</th></tr></thead>
           <tbody>{runs.map((r) => (
-            <tr key={r.id}><td><Status {...stateOfRun(r, tick.value)} /></td><td class="strong">{r.workflow}</td>
+            <tr key={r.id}><td><Status {...stateOfRun(r, tick.value)} /></td><td class="strong"><Name of={r.workflow} /></td>
               <td><a class="mono" href={href(["runs", r.id])} title={r.id}>{shortId(r.id)}</a></td>
               <td class="num"><Age at={r.createdAt} /></td><td class="num">{now(r)}</td></tr>
           ))}</tbody></table>

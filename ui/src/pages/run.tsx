@@ -1,17 +1,21 @@
 // The page of a run: what it is, how it stands, what one can do, and its parts.
 import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
 import type { Explanation, Run } from "../api.gen";
 import { addressOf, server } from "../api";
 import { tick } from "../clock";
 import { formatDuration } from "../lib/duration";
 import { formatTerm } from "../lib/filter";
+import { titleOf } from "../lib/names";
+import { shortId } from "../lib/path";
 import { curl, quote } from "../lib/shell";
 import { durationOf, hasEnded } from "../lib/status";
 import { stateOf } from "../lib/why";
 import { covered, useLive } from "../live";
-import { go, href, project } from "../location";
+import { go, heading, href, project } from "../location";
 import { Commands, Copy } from "../parts/copy";
 import { Status } from "../parts/icon";
+import { Name } from "../parts/name";
 import { Empty, Loading, Trouble } from "../parts/notice";
 import { Age, Clock } from "../parts/time";
 import { useResource } from "../resource";
@@ -58,6 +62,11 @@ export function RunPage({ id, tab }: { id: string; tab: string }) {
   }, run.refresh);
   useKeys({ u: () => go(href(["runs"])), ...Object.fromEntries(tabs.filter((t) => t.key).map((t) => [t.key, () => go(href(["runs", id, t.name]), "replace")])) });
   const r = last.value;
+  const title = r ? `${titleOf(r.workflow)} ${shortId(id)}` : "";
+  useEffect(() => {
+    heading.value = title;
+    return () => (heading.value = "");
+  }, [title]);
   if (collecting) {
     return (
       <main class="page"><Empty title="This run has not started">
@@ -113,9 +122,9 @@ function Head({ run: r, why, refresh }: { run: Run; why: Explanation | null; ref
   const show = { path: { id: r.id }, query: { payloads: false } };
   return (
     <header class="run-head">
-      <nav class="crumbs" aria-label="Path"><a href={href(["runs"])}>Runs</a> / <a href={href(["runs"], { q: formatTerm({ field: "workflow", value: r.workflow }) })}>{r.workflow}</a></nav>
+      <nav class="crumbs" aria-label="Path"><a href={href(["runs"])}>Runs</a> / <a href={href(["runs"], { q: formatTerm({ field: "workflow", value: r.workflow }) })}><Name of={r.workflow} /></a></nav>
       <div class="run-title">
-        <h1>{r.workflow}</h1>
+        <h1><Name of={r.workflow} /></h1>
         <span class={`pill ${state.look}`}><Status {...state} /></span>
         <span class="took">{formatDuration(durationOf(r, tick.value))}{!hasEnded(r) && <span class="quiet"> so far</span>}</span>
         <Actions run={r} done={refresh} />
@@ -123,6 +132,7 @@ function Head({ run: r, why, refresh }: { run: Run; why: Explanation | null; ref
       <div class="run-id"><span class="mono">{r.id}</span><Copy text={r.id} what="the run’s ID" />
         <Commands cli={`stepwell runs show ${quote(r.id)}`} curl={curl(server, "GET", addressOf("GET /v1/runs/{id}", show))} /></div>
       <dl class="facts">
+        {titleOf(r.workflow) !== r.workflow && <div><dt>workflow</dt><dd class="mono">{r.workflow}</dd></div>}
         <div><dt>deployment</dt><dd>{r.deployment}{r.driver === "client" && <span class="quiet"> · Workflow SDK</span>}</dd></div>
         <div><dt>created</dt><dd><Clock at={r.createdAt} /> <span class="quiet"><Age at={r.createdAt} /></span></dd></div>
         {r.key && <div><dt>key</dt><dd><a href={href(["runs"], { q: formatTerm({ field: "key", value: r.key }) })}>{r.key}</a></dd></div>}

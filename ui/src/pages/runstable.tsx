@@ -9,6 +9,7 @@ import { shortId } from "../lib/path";
 import { durationOf, stateOfRun } from "../lib/status";
 import { go, href } from "../location";
 import { Status } from "../parts/icon";
+import { Name } from "../parts/name";
 import { Age } from "../parts/time";
 
 export interface TableProps {
@@ -70,7 +71,7 @@ function Content({ column, run: r, filter, change }: ContentProps) {
       : <button type="button" class="tag" title="Only runs with this attribute" onClick={() => change(withTerm(filter, { attribute, value }))}>{value}</button>;
   }
   switch (column) {
-    case "workflow": return <>{r.workflow}</>;
+    case "workflow": return <Name of={r.workflow} />;
     case "deployment": return <>{r.deployment}</>;
     case "tags": return <Tags run={r} filter={filter} change={change} />;
     case "created": return <Age at={r.createdAt} />;

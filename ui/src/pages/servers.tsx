@@ -8,6 +8,7 @@ import { curl } from "../lib/shell";
 import type { State } from "../lib/status";
 import { Commands } from "../parts/copy";
 import { Status } from "../parts/icon";
+import { Name } from "../parts/name";
 import { Empty, Loading, Trouble } from "../parts/notice";
 import { Age } from "../parts/time";
 import { operated, operator, session } from "../session";
@@ -62,7 +63,7 @@ function List() {
           <tbody>{found.stranded.map((r) => (
             <tr key={r.runId}><td>{session.value?.projects.some((p) => p.project === r.project)
               ? <a class="mono" href={pathOf(base, r.project, "runs", r.runId)}>{shortId(r.runId)}</a> : <span class="mono" title={r.runId}>{shortId(r.runId)}</span>}</td>
-              <td>{r.project}</td><td class="strong">{r.workflow}</td><td>{r.reason}</td><td class="num" data-of="since"><Age at={r.since} /></td><td class="num" data-of="woken">{r.wakes}</td></tr>
+              <td>{r.project}</td><td class="strong"><Name of={r.workflow} /></td><td>{r.reason}</td><td class="num" data-of="since"><Age at={r.since} /></td><td class="num" data-of="woken">{r.wakes}</td></tr>
           ))}</tbody>
         </table>
       )}

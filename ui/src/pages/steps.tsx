@@ -4,6 +4,7 @@ import { call } from "../api";
 import { tick } from "../clock";
 import { barOf } from "../lib/bars";
 import { formatDuration } from "../lib/duration";
+import { isSdkId, titleOf } from "../lib/names";
 import { hasEnded, stateOfStep } from "../lib/status";
 import { useList } from "../list";
 import { href, project } from "../location";
@@ -42,8 +43,8 @@ function Row({ run, step: s, from, to }: { run: Run; step: Step; from: number; t
   return (
     <tr>
       <td><Status {...state} /></td>
-      <td><a href={href(["runs", run.id, "log"], { of: s.id })} class="strong" title="Its events">{s.name}</a>
-        {s.id !== s.name && <span class="quiet mono"> {s.id}</span>}</td>
+      <td><a href={href(["runs", run.id, "log"], { of: s.id })} class="strong" title={isSdkId(s.id) ? `${s.name} (${s.id}): its events` : "Its events"}>{titleOf(s.name)}</a>
+        {s.id !== s.name && !isSdkId(s.id) && <span class="quiet mono"> {s.id}</span>}</td>
       <td class="num">{s.attempt}{s.retryAfter && state.look === "retrying" && <span class="quiet"> next <Age at={s.retryAfter} /></span>}</td>
       <td class="num">{Number.isNaN(started) ? "–" : formatDuration(started - created)}</td>
       <td class="num">{Number.isNaN(started) ? "–" : formatDuration(end - started)}</td>

@@ -4,14 +4,15 @@ import { addressOf, server } from "../api";
 import { tick } from "../clock";
 import { formatDuration } from "../lib/duration";
 import { startOf, stateOfName, stateOfPart, type Item } from "../lib/lanes";
+import { isSdkId, titleOf, titleOfId, titleOfPart } from "../lib/names";
 import { curl, quote } from "../lib/shell";
 import { href } from "../location";
-import { Commands } from "../parts/copy";
+import { Commands, Copy } from "../parts/copy";
 import { Status } from "../parts/icon";
 import { Age, Clock, Exact } from "../parts/time";
 
 export function TimelinePanel({ run, of, item, close }: { run: Run; of: string; item: Item; close: () => void }) {
-  const title = item.kind === "name" ? item.sum.name : item.kind === "note" ? "" : item.part.name ?? item.part.id;
+  const title = item.kind === "name" ? titleOf(item.sum.name) : item.kind === "note" ? "" : titleOfPart(item.part);
   return (
     <aside class="panel" aria-label={title}>
       <header><h2>{title}</h2><button type="button" class="icon" aria-label="Close" onClick={close}>×</button></header>
@@ -30,7 +31,7 @@ function NameFacts({ run, sum: s }: { run: Run; sum: TimelineName }) {
       <div><dt>open</dt><dd>{s.pending + s.running}</dd></div>
       <div><dt>tried again</dt><dd>{s.retried}</dd></div>
       {s.p50Ms !== undefined && <div><dt>median</dt><dd>{formatDuration(s.p50Ms)}</dd></div>}
-      {s.slowest && <div><dt>slowest</dt><dd>{formatDuration(s.maxMs!)}, <a href={href(["runs", run.id, "log"], { of: s.slowest })}>{s.slowest}</a></dd></div>}
+      {s.slowest && <div><dt>slowest</dt><dd>{formatDuration(s.maxMs!)}, <a href={href(["runs", run.id, "log"], { of: s.slowest })} title={s.slowest}>{titleOfId(s.slowest)}</a></dd></div>}
       <div><dt>first</dt><dd><Exact at={s.firstAt} /></dd></div>
     </dl>
     <Commands cli={`stepwell runs timeline ${run.id} --name ${quote(s.name)}`}
@@ -53,7 +54,8 @@ function PartFacts({ run, part: p }: { run: string; part: TimelinePart }) {
   const result = p.attempts?.at(-1)?.endSeq;
   return <>
     <dl class="facts">
-      <div><dt>{p.childId ? "child run" : p.kind}</dt><dd class="mono">{p.id}</dd></div>
+      <div><dt>{p.childId ? "child run" : p.kind}</dt><dd class="mono">{p.id}{isSdkId(p.id) && <Copy text={p.id} what="the ID" />}</dd></div>
+      {p.name !== undefined && titleOf(p.name) !== p.name && <div><dt>name</dt><dd class="mono">{p.name}</dd></div>}
       <div><dt>status</dt><dd><Status {...stateOfPart(p)} /></dd></div>
       {p.at && <div><dt>code</dt><dd class="mono">{p.at}</dd></div>}
       <div><dt>created</dt><dd><Exact at={p.createdAt} /></dd></div>

@@ -2,6 +2,7 @@
 import type { TimelinePart } from "../api.gen";
 import { formatAge, formatDuration } from "../lib/duration";
 import { drawingOf, isFailure, labelOf, nextAt, startOf, stateOfName, stateOfPart, stretchesOf, type Item, type Row, type Segment } from "../lib/lanes";
+import { isSdkId, titleOf, titleOfPart } from "../lib/names";
 import { percent, type Axis, type View } from "../lib/scale";
 import type { State } from "../lib/status";
 import { Glyph } from "../parts/icon";
@@ -52,13 +53,13 @@ function Name({ item: i }: { item: Item }) {
   if (i.kind === "note") {
     return <span class="quiet">{i.text}{i.more && <> <button type="button" class="link" tabIndex={-1}>Show more</button></>}</span>;
   }
-  if (i.kind === "name") return <><b>{i.sum.name}</b> <span class="quiet">×{i.sum.count.toLocaleString("en")}</span></>;
+  if (i.kind === "name") return <><b>{titleOf(i.sum.name)}</b> <span class="quiet">×{i.sum.count.toLocaleString("en")}</span></>;
   const p = i.part;
   if (i.kind === "attempt") {
     return <span class="quiet">{p.cut ? "later attempt" : `attempt ${i.n + 1}`} {p.attempts![i.n]!.code}</span>;
   }
-  return <>{p.childId && "↳ "}{p.kind !== "step" && <i class={`tl-kind ${p.kind}`} aria-hidden="true" />}<b>{p.name ?? p.id}</b>
-    {p.name !== undefined && p.name !== p.id && <span class="quiet mono"> {p.id}</span>}
+  return <>{p.childId && "↳ "}{p.kind !== "step" && <i class={`tl-kind ${p.kind}`} aria-hidden="true" />}<b>{titleOfPart(p)}</b>
+    {p.name !== undefined && p.name !== p.id && !isSdkId(p.id) && <span class="quiet mono"> {p.id}</span>}
     {p.at && <span class="quiet mono"> {p.at}</span>}</>;
 }
 

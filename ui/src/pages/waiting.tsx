@@ -3,6 +3,7 @@ import { useSignal } from "@preact/signals";
 import type { Api, Hook, ListedSignal, Wait } from "../api.gen";
 import { addressOf, call, callText, server } from "../api";
 import { member, parseJson, writeJson } from "../lib/jsontext";
+import { titleOfHook, titleOfWait } from "../lib/names";
 import { shortId } from "../lib/path";
 import { curl, quote } from "../lib/shell";
 import { useList, type List } from "../list";
@@ -10,6 +11,7 @@ import { href, page, project } from "../location";
 import { Commands, Copy } from "../parts/copy";
 import { Status } from "../parts/icon";
 import { Filter, param, Rows, Tabs } from "../parts/list";
+import { Name } from "../parts/name";
 import { Empty } from "../parts/notice";
 import { Age, Clock } from "../parts/time";
 import { may, needs } from "../session";
@@ -74,12 +76,12 @@ function Hooks() {
             <thead><tr><th>Hook</th><th>Workflow</th><th>Run</th><th>For</th><th>Token</th><th class="num">Open since</th><th><span class="hidden">Actions</span></th></tr></thead>
             <tbody>{list.rows.map((h) => (
               <tr key={`${h.runId} ${h.id}`}>
-                <td><a class="strong" href={href(["runs", h.runId, "log"], { of: h.id })}>{h.id}</a>{h.status === "retained" && <span class="quiet"> retained</span>}</td>
-                <td>{h.workflow}</td><td><RunLink id={h.runId} /></td>
+                <td><a class="strong" href={href(["runs", h.runId, "log"], { of: h.id })} title={h.id}>{titleOfHook(h)}</a>{h.status === "retained" && <span class="quiet"> retained</span>}</td>
+                <td><Name of={h.workflow ?? ""} /></td><td><RunLink id={h.runId} /></td>
                 <td class="for">{h.signal ? <>signal {h.signal}{h.condition && <span class="mono quiet"> if {h.condition}</span>}</> : h.webhook ? "webhook" : "a payload"}</td>
                 <td class="mono token">{h.token ? <>{h.token}<Copy text={h.token} what="the token" /></> : <span class="quiet">–</span>}</td>
                 <td class="num"><Age at={h.createdAt} /></td>
-                <td class="row-actions"><button type="button" disabled={!may("invoke") || h.status !== "active"} aria-label={`Resume ${h.id} of ${shortId(h.runId)}`}
+                <td class="row-actions"><button type="button" disabled={!may("invoke") || h.status !== "active"} aria-label={`Resume ${titleOfHook(h)} of ${shortId(h.runId)}`}
                   title={!may("invoke") ? needs("invoke") : h.status !== "active" ? "Its run has ended." : ""} onClick={() => (open.value = h)}>Resume …</button></td>
               </tr>
             ))}</tbody>
@@ -148,8 +150,8 @@ function Timers() {
             <tbody>{list.rows.map((w) => (
               <tr key={`${w.runId} ${w.id}`}>
                 <td><Status look="waiting" word="" />{w.resumeAt && <> <Age at={w.resumeAt} /> <span class="quiet"><Clock at={w.resumeAt} /></span></>}</td>
-                <td>{w.workflow}</td><td><RunLink id={w.runId} /></td>
-                <td><a class="strong" href={href(["runs", w.runId, "log"], { of: w.id })}>{w.id}</a></td>
+                <td><Name of={w.workflow ?? ""} /></td><td><RunLink id={w.runId} /></td>
+                <td><a class="strong" href={href(["runs", w.runId, "log"], { of: w.id })} title={w.id}>{titleOfWait(w)}</a></td>
                 <td class="num"><Age at={w.createdAt} /></td></tr>
             ))}</tbody>
           </table>

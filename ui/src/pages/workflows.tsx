@@ -10,6 +10,7 @@ import { barsOf, endedOf, formatShare, isRising, spanOf, startOf, stepLines, typ
 import { href, page, project, search } from "../location";
 import { Commands } from "../parts/copy";
 import { FailureGroups } from "./failures";
+import { Name } from "../parts/name";
 import { Empty, Loading, Trouble } from "../parts/notice";
 import { Spans } from "../parts/spans";
 import { Spark } from "../parts/spark";
@@ -61,7 +62,7 @@ function All() {
 function Row({ workflow: w, series, span, from }: { workflow: Workflow; series: Series | undefined; span: Span; from: number }) {
   return (
     <tr>
-      <td><a class="strong" href={href(["workflows", w.name], { in: span.name })}>{w.name}</a></td>
+      <td><a class="strong" href={href(["workflows", w.name], { in: span.name })}><Name of={w.name} /></a></td>
       <td class="quiet">{w.deployment}</td>
       <Numbers series={series} span={span} from={from} open={<td class="num" data-label="open">
         <a href={href(["runs"], { q: formatTerm({ field: "workflow", value: w.name }) })}>{w.open.toLocaleString("en")}{w.moreOpen && "+"}</a></td>} />
@@ -109,7 +110,7 @@ function One({ name }: { name: string }) {
   return (
     <main class="page">
       <nav class="crumbs" aria-label="Path"><a href={href(["workflows"])}>Workflows</a></nav>
-      <header class="page-head"><h1>{name}</h1><Spans to={["workflows", name]} />
+      <header class="page-head"><h1><Name of={name} /></h1><Spans to={["workflows", name]} />
         <a class="button" href={href(["runs"], { q })}>Runs</a>
         {may("invoke") ? start : <button type="button" disabled title={needs("invoke")}>Start like the last one …</button>}
         <Commands cli={`stepwell runs list --workflow ${quote(name)}`} curl={curl(server, "GET", addressOf("GET /v1/stats/runs", { query: { workflow: name, step: span.step, by: "deployment" } }))} /></header>
@@ -154,7 +155,7 @@ function Steps({ lines, runs }: { lines: ReturnType<typeof stepLines>; runs: num
         <th class="num">Attempts</th><th class="num">Failed</th><th>Share of the steps’ time</th></tr></thead>
       <tbody>{lines.map((s) => (
         <tr key={s.name}>
-          <td class="strong">{s.name}</td>
+          <td class="strong"><Name of={s.name} /></td>
           <td class="num" data-label="per run">{runs > 0 ? Number((s.ended / runs).toFixed(1)) : "–"}</td>
           <td class="num" data-label="p50">{formatDuration(s.tookMs?.p50 ?? NaN)}</td>
           <td class="num" data-label="p95">{formatDuration(s.tookMs?.p95 ?? NaN)}</td>

@@ -4,6 +4,7 @@ import { useEffect } from "preact/hooks";
 import {
   fields, formatFilter, formatTerm, parseFilter, runIdIn, statuses, statusesOf, withoutTerm, withStatus, withTerm, type Filter,
 } from "../lib/filter";
+import { titleOf } from "../lib/names";
 
 export interface ChipsProps {
   filter: Filter;
@@ -45,8 +46,8 @@ export function Chips({ filter, change, open }: ChipsProps) {
         <kbd>/</kbd>
       </form>
       {filter.filter((t) => t.field !== "status").map((t) => (
-        <button type="button" class="chip" onClick={() => change(withoutTerm(filter, t))} aria-label={`Remove filter ${formatTerm(t)}`}>
-          {formatTerm(t)}<span aria-hidden="true">×</span>
+        <button type="button" class="chip" onClick={() => change(withoutTerm(filter, t))} aria-label={`Remove filter ${formatTerm(t)}`} title={formatTerm(t)}>
+          {formatTerm(t.field === "workflow" ? { ...t, value: titleOf(t.value) } : t)}<span aria-hidden="true">×</span>
         </button>
       ))}
       <p id="filter-problem" class="problem" role="status">{problem.value}</p>
