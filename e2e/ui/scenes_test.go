@@ -23,6 +23,7 @@ func TestDashboard(t *testing.T) {
 			i.emptyScene(b)
 			order, refund := i.listScene(b)
 			i.runScene(b, order)
+			phoneScene(b, order)
 			i.failedScene(b, refund)
 			i.actionsScene(b, order)
 			i.keyboardScene(b)
@@ -118,6 +119,30 @@ func (i *installation) runScene(b *tab, order string) {
 	b.look("event")
 }
 
+// phoneScene sees the pages of a narrow screen: one row at the top, a bar with the current page and all others behind More,
+// and the timeline of a run in the upper half.
+func phoneScene(b *tab, order string) {
+	b.do(chromedp.EmulateViewport(390, 844))
+	b.open("/ui/default/limits")
+	b.until("the header in one row", `document.querySelector(".top").getBoundingClientRect().height < 60`)
+	const visible = `[...document.querySelectorAll(".side a, .side .more")].filter((e) => e.checkVisibility())`
+	b.until("the bar with the current page", visible+`.map((e) => e.innerText).join() === "Overview,Runs,Waiting,Limits,More"`)
+	b.until("nothing is cut off", visible+`.every((e) => e.getBoundingClientRect().left >= 0 && e.getBoundingClientRect().right <= 390) &&
+		document.scrollingElement.scrollWidth <= 390`)
+	b.click("More")
+	b.until("all pages", visible+`.some((e) => e.innerText === "Collections")`)
+	b.accessible()
+	b.shot("more-390")
+	b.click("Triggers")
+	b.until("the menu is closed", `location.pathname.endsWith("/triggers") && `+visible+`.length === 5`)
+	b.open("/ui/default/runs/" + order)
+	b.until("the timeline begins in the upper half", `document.querySelector(".tl-row")?.getBoundingClientRect().top < 422`)
+	b.shot("run-390")
+	b.click("About the run")
+	b.shows("customer-7")
+	b.do(chromedp.EmulateViewport(1400, 900))
+}
+
 // refusedLogScene filters a log that cannot be read: it is asked for once, and again when somebody wants it.
 func (i *installation) refusedLogScene(b *tab, order string) {
 	evaluate[chromedp.Void](b, `(() => {
@@ -160,7 +185,8 @@ func (i *installation) actionsScene(b *tab, order string) {
 	b.look("cancel")
 	b.click("Close")
 	dialogsScene(b)
-	b.click("Resume hook …")
+	b.until("actions that fit the run", `[...document.querySelectorAll(".actions button")].map((e) => e.innerText).join() === "Rerun …,Cancel …"`)
+	b.click("Resume …") // in the box
 	b.until("the hook is read", `document.querySelector("dialog select")?.value === "approval"`)
 	b.look("resume")
 	b.fill("dialog textarea", `{"approved": x}`)
@@ -168,6 +194,7 @@ func (i *installation) actionsScene(b *tab, order string) {
 	b.fill("dialog textarea", `{"approved": true}`)
 	b.click("Resume")
 	b.shows("Completed")
+	b.until("actions that fit the ended run", `[...document.querySelectorAll(".actions button")].map((e) => e.innerText).join() === "Rerun …"`)
 	b.click("Rerun …")
 	b.click("Start the copy")
 	b.until("the copy", `!location.pathname.includes(`+quote(order)+`) && document.querySelector("h1")?.innerText === "order"`)
@@ -188,12 +215,12 @@ func dialogsScene(b *tab) {
 		evaluate[chromedp.Void](b, `(() => {
 			const first = document.querySelector("dialog");
 			const closed = new Promise((done) => first.addEventListener("close", done));
-			const second = [...document.querySelectorAll(".actions button")].find((e) => e.innerText === "Send signal …");
+			const second = [...document.querySelectorAll(".actions button")].find((e) => e.innerText === "Rerun …");
 			`+how+`;
 			second.click();
 			return closed.then(() => new Promise(requestAnimationFrame));
 		})()`)
-		b.until("the second dialog stays after "+how, `document.querySelector("dialog[open] h2")?.innerText === "Send a signal"`)
+		b.until("the second dialog stays after "+how, `document.querySelector("dialog[open] h2")?.innerText === "Start a copy of this run"`)
 		b.press(kb.Escape)
 		b.until("the focus is back where a dialog was opened", `!document.querySelector("dialog") && document.activeElement.innerText === "Cancel …"`)
 	}
@@ -233,6 +260,8 @@ func (i *installation) keyboardScene(b *tab) {
 	b.until("a page without a fault", `document.querySelectorAll("table.runs tbody tr").length === 5`)
 	b.press("?")
 	b.shows("Shortcuts")
+	b.until("each shortcut in one line, beside what it does", `[...document.querySelectorAll(".keys div")].every((e) =>
+		e.querySelector("kbd").getClientRects().length === 1 && e.querySelector("kbd").getBoundingClientRect().right <= e.querySelector("dd").getBoundingClientRect().left)`)
 	b.accessible()
 	b.look("help")
 	b.click("Close")

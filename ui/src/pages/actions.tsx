@@ -19,25 +19,21 @@ import type { StartProps } from "./start";
 
 const Start = lazyPart<StartProps>("the form", async () => (await import("./tools")).Start);
 
-type Open = "" | "cancel" | "rerun" | "start" | "resume" | "signal";
+type Open = "" | "cancel" | "rerun" | "start";
 
+// Actions are what one can do with the run as it is now. What helps a run that waits is in the box that says why.
 export function Actions({ run, done }: { run: Run; done: () => void }) {
   const open = useSignal<Open>("");
   const close = () => (open.value = "");
   const ended = hasEnded(run);
-  const over = ended ? "The run has ended." : "";
   const show = (name: Open) => () => (open.value = name);
   return (
     <div class="actions">
-      <Gated permission="invoke" off={over} act={show("resume")}>Resume hook …</Gated>
-      <Gated permission="invoke" act={show("signal")}>Send signal …</Gated>
-      <Gated permission="write" off={run.driver === "client" && !ended ? "The run has not ended." : ""} act={show("rerun")}>Rerun …</Gated>
-      <Gated permission="write" off={over} act={show("cancel")}>Cancel …</Gated>
+      {(ended || run.driver === "server") && <Gated permission="write" act={show("rerun")}>Rerun …</Gated>}
+      {!ended && <Gated permission="write" act={show("cancel")}>Cancel …</Gated>}
       {open.value === "cancel" && <Cancel run={run} done={done} close={close} />}
       {open.value === "rerun" && <Rerun run={run} close={close} change={show("start")} />}
       {open.value === "start" && <Start like={run} close={close} />}
-      {open.value === "resume" && <Resume run={run} done={done} close={close} />}
-      {open.value === "signal" && <Signal done={done} close={close} />}
     </div>
   );
 }

@@ -1,5 +1,6 @@
 // The page of a run: what it is, how it stands, what one can do, and its parts.
 import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import type { Explanation, Run } from "../api.gen";
 import { addressOf, server } from "../api";
@@ -129,6 +130,7 @@ function Head({ run: r, why, refresh }: { run: Run; why: Explanation | null; ref
         <span class="took">{formatDuration(durationOf(r, tick.value))}{!hasEnded(r) && <span class="quiet"> so far</span>}</span>
         <Actions run={r} done={refresh} />
       </div>
+      <About>
       <div class="run-id"><span class="mono">{r.id}</span><Copy text={r.id} what="the run’s ID" />
         <Commands cli={`stepwell runs show ${quote(r.id)}`} curl={curl(server, "GET", addressOf("GET /v1/runs/{id}", show))} /></div>
       <dl class="facts">
@@ -140,6 +142,14 @@ function Head({ run: r, why, refresh }: { run: Run; why: Explanation | null; ref
         {r.deadline && !hasEnded(r) && <div><dt>deadline</dt><dd><Age at={r.deadline} /></dd></div>}
         {Object.entries(r.attributes).map(([name, value]) => <div><dt>{name}</dt><dd>{value || <span class="quiet">empty</span>}</dd></div>)}
       </dl>
+      </About>
     </header>
   );
+}
+
+const phone = matchMedia("(max-width: 760px)");
+
+// About is folded where it would push the parts of the run from the screen.
+function About({ children }: { children: ComponentChildren }) {
+  return <details class="about" open={!phone.matches}><summary>About the run</summary>{children}</details>;
 }

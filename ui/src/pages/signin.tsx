@@ -52,8 +52,16 @@ export function SignIn({ again }: { again: boolean }) {
   const wrong = problem.value?.status === 401;
   return (
     <main class="signin">
+      {!again && (
+        <section class="welcome">
+          <p class="name"><Logo />Stepwell</p>
+          <p>Durable workflows on nothing but Postgres. Each run is a log that one can read: what it did, why it is not done, and what helps.</p>
+          <p class="quiet small"><span class="mono">{location.host + base}</span>{session.value?.version && ` · ${session.value.version}`}{" · "}
+            <a href="https://github.com/stepwell-dev/stepwell/blob/main/docs/dashboard.md" target="_blank" rel="noreferrer">About the dashboard</a></p>
+        </section>
+      )}
       <form onSubmit={submit}>
-        <h1><Logo />{again ? "Your session is over" : "Sign in to Stepwell"}</h1>
+        <h1>{again ? <><Logo />Your session is over</> : "Sign in to Stepwell"}</h1>
         <p>{again ? "Enter a key to go on where you are."
           : wanted ? <>Enter a key of the project <strong>{wanted}</strong>.</>
             : "A key opens its project, with the rights of its role."}</p>

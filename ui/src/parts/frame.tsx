@@ -1,6 +1,7 @@
 // What is around every page: the project, the navigation, and what a reader chooses.
 import type { ComponentChildren } from "preact";
 import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
 import { attention, useAttention } from "../attention";
 import { numbers } from "../lib/attention";
 import { connection, mostWithheld, paused, togglePause, withheld } from "../live";
@@ -66,16 +67,34 @@ export function Frame({ children }: { children: ComponentChildren }) {
     <div class="frame">
       <a class="skip" href="#content">Skip to the page</a>
       <TopBar />
-      <nav class="side" aria-label="Pages">
-        {places.filter((p) => p.roles?.includes(role.value) ?? true).map((p) => <a href={href([p.segment])} aria-current={isHere(p.segment, "") ? "page" : undefined}
-          data-count={wants[p.segment]} title={wants[p.segment] && `${wants[p.segment]} need attention`}>{p.name}</a>)}
-        <h2>Runs</h2>
-        {lists.map((l) => <a href={href(["runs"], { q: l.filter })} title={l.filter} aria-current={isHere("runs", l.filter) ? "page" : undefined}>{l.name}</a>)}
-      </nav>
+      <Side wants={wants} />
       <div id="content" tabIndex={-1}><Paused />{children}</div>
       {helpOpen.value && <Help />}
       {paletteOpen.value && <Palette />}
     </div>
+  );
+}
+
+// bar are the pages that narrow screens show at once, beside More. The page that is open takes the place of the last one.
+const bar = ["overview", "runs", "waiting", "failures"];
+
+function Side({ wants }: { wants: Record<string, string> }) {
+  const open = useSignal(false); // on narrow screens
+  useEffect(() => {
+    open.value = false;
+  }, [page.value, search.value]);
+  const shown = places.filter((p) => p.roles?.includes(role.value) ?? true);
+  const here = page.value.segments[0] ?? "";
+  const inBar = bar.includes(here) || !shown.some((p) => p.segment === here) ? bar : [...bar.slice(0, -1), here];
+  return (
+    <nav class={open.value ? "side open" : "side"} aria-label="Pages" onKeyDown={(e) => e.key === "Escape" && (open.value = false)}>
+      {shown.map((p) => <a class={inBar.includes(p.segment) ? "" : "rest"} href={href([p.segment])} aria-current={isHere(p.segment, "") ? "page" : undefined}
+        data-count={wants[p.segment]} title={wants[p.segment] && `${wants[p.segment]} need attention`}>{p.name}</a>)}
+      <h2>Runs</h2>
+      {lists.map((l) => <a class="rest" href={href(["runs"], { q: l.filter })} title={l.filter} aria-current={isHere("runs", l.filter) ? "page" : undefined}>{l.name}</a>)}
+      {open.value && <div class="settings"><Settings /></div>}
+      <button type="button" class="more" aria-expanded={open.value} onClick={() => (open.value = !open.value)}>More</button>
+    </nav>
   );
 }
 
@@ -99,15 +118,24 @@ function isHere(segment: string, q: string): boolean {
 }
 
 function TopBar() {
-  const failed = useSignal("");
   return (
     <header class="top">
-      <a class="brand" href={href(["runs"])}><Logo /><span>Stepwell</span></a>
+      <a class="brand" href={href(["runs"])} aria-label="Stepwell"><Logo /><span>Stepwell</span></a>
       <Switch />
       <span class="role quiet">{role.value}</span>
       <span class="space" />
       <button type="button" class="search" onClick={() => (paletteOpen.value = true)}>Search <kbd>Ctrl K</kbd></button>
       <Live />
+      <div class="settings"><Settings /></div>
+    </header>
+  );
+}
+
+// Settings are what a reader chooses for all pages.
+function Settings() {
+  const failed = useSignal("");
+  return (
+    <>
       <select aria-label="Time zone" value={zone.value} onChange={(e) => (zone.value = e.currentTarget.value)}>
         {[...new Set(["UTC", browserZone, zone.value])].map((z) => <option value={z}>{z}</option>)}
       </select>
@@ -118,7 +146,7 @@ function TopBar() {
       {session.value && session.value.projects.some((p) => p.key !== undefined || !session.value!.open) &&
         <button type="button" onClick={() => void leave().catch((err: Error) => (failed.value = err.message))}>Sign out</button>}
       {failed.value && <span class="problem" role="alert">You are still signed in: {failed.value}</span>}
-    </header>
+    </>
   );
 }
 
