@@ -154,5 +154,25 @@ func (i *installation) chartScene(b *tab) {
 	b.accessible()
 	b.click("day")
 	b.until("the range in the address", `location.search === "?in=day"`)
+	b.until("how long the runs of a workflow take, with the runs behind it", `[...document.querySelectorAll(".latency a")].some((e) =>
+		e.innerText === "refund" && /\?q=workflow%3Arefund\+ended%3A/.test(e.href))`)
+	b.narrow()
 	b.look("overview-day")
+	i.heatScene(b)
+}
+
+// heatScene sees when the runs of a schedule's workflow start, and opens those of an hour by keyboard.
+func (i *installation) heatScene(b *tab) {
+	i.call("PUT", "/v1/schedules/refunds", map[string]any{"workflow": "refund", "cron": "0 3 * * *"}, nil)
+	b.open("/ui/default/schedules/refunds")
+	b.until("the hours with runs", `document.querySelectorAll(".heat a").length > 0`)
+	sum := evaluate[int](b, `[...document.querySelectorAll(".heat a")].reduce((sum, e) => sum + Number(e.innerText), 0)`)
+	if sum != 10 {
+		i.t.Errorf("the map has %d runs, want 10", sum)
+	}
+	b.seen("heat")
+	evaluate[chromedp.Void](b, `document.querySelector(".heat a[tabindex='0']").focus()`)
+	b.press(kb.Enter)
+	b.until("the runs of the hour", `location.pathname.endsWith("/runs") && location.search.startsWith("?q=workflow%3Arefund+created%3A")
+		&& document.querySelectorAll("table.runs tbody tr").length > 0`)
 }

@@ -104,7 +104,7 @@ func short(id string) string { return "…" + id[len(id)-8:] }
 // rows waits until the page's table has n rows.
 func (b *tab) rows(n int) {
 	b.t.Helper()
-	b.until(fmt.Sprintf("%d rows", n), fmt.Sprintf(`document.querySelectorAll("main table tbody tr").length === %d`, n))
+	b.until(fmt.Sprintf("%d rows", n), fmt.Sprintf(`document.querySelectorAll("main table.list tbody tr").length === %d`, n))
 }
 
 func (i *installation) queueScene(b *tab, f *flaky, runs []string) {

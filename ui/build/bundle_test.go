@@ -56,7 +56,7 @@ func TestDistIsBuiltFromSource(t *testing.T) {
 // TestBundleIsSmall checks the budgets of compressed sizes: of a first page's JavaScript, and of all files of a kind.
 func TestBundleIsSmall(t *testing.T) {
 	t.Parallel()
-	limits := map[string]int{"first page": 45_000, ".js": 110_000, ".css": 10_000, ".html": 2_000, ".svg": 4_000}
+	limits := map[string]int{"first page": 45_000, ".js": 135_000, ".css": 10_000, ".html": 2_000, ".svg": 4_000}
 	sizes := map[string]int{}
 	files := committed(t)
 	first := loadedFirst(files)

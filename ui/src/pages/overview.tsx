@@ -1,18 +1,15 @@
 // Overview: what needs attention, what is open, and what happened lately.
-import type { Api, Run, RunPoint } from "../api.gen";
+import type { Api, Run } from "../api.gen";
 import { addressOf, call, server } from "../api";
 import { attention } from "../attention";
 import { clock, tick } from "../clock";
 import { say } from "../lib/attention";
 import { formatAge, formatDuration } from "../lib/duration";
-import { formatFilter, type Filter } from "../lib/filter";
-import { titleOf } from "../lib/names";
 import { shortId } from "../lib/path";
-import { largest, ranges, spread, windowOf, type Range, type Window } from "../lib/series";
+import { ranges, windowOf } from "../lib/series";
 import { curl, quote } from "../lib/shell";
 import { durationOf, stateOfRun } from "../lib/status";
 import { go, href, project, search } from "../location";
-import { Chart, type Series } from "../parts/chart";
 import { Commands } from "../parts/copy";
 import { Glyph, Status } from "../parts/icon";
 import { Name } from "../parts/name";
@@ -20,6 +17,7 @@ import { Loading, Trouble } from "../parts/notice";
 import { Age, Clock } from "../parts/time";
 import { useResource } from "../resource";
 import { Begin } from "./begin";
+import { Charts } from "./charts";
 
 const pollEvery = 10_000;
 
@@ -121,41 +119,6 @@ function Gauges() {
 
 function Gauge({ name, value, bad }: { name: string; value: string; bad?: boolean }) {
   return <div><dt>{name}</dt><dd>{bad && <Glyph look="failed" />}{value}</dd></div>;
-}
-
-interface ChartsProps {
-  w: Window;
-  all: RunPoint[];
-  apart: Array<{ name: string; points: RunPoint[] }>;
-  completeTo: string;
-  range: Range;
-  workflow: string;
-}
-
-function Charts({ w, all, apart, completeTo, range, workflow }: ChartsProps) {
-  const counts = (name: string, value: (p: RunPoint) => number): Series => ({ name, look: name, values: spread(w, all, value, 0) });
-  const took = (of: "tookMs" | "delayMs", names: Array<"p50" | "p95" | "p99">): Series[] =>
-    names.map((name, i) => ({ name, look: `s${i}`, values: spread(w, all, (p) => p[of]?.[name] ?? null, null) }));
-  const failed = largest(apart.filter((s) => !workflow || s.name === workflow)
-    .map((s) => ({ name: titleOf(s.name), values: spread(w, s.points, (p) => p.failed, 0) })), 5)
-    .map((s, i) => ({ ...s, look: `s${i}` }));
-  // Runs that ended in an interval are found by when they ended.
-  const pick = (more: Filter) => (from: number, to: number) => {
-    const filter = formatFilter(workflow ? [{ field: "workflow", value: workflow }, ...more] : more);
-    go(href(["runs"], { q: `${filter} ended:${iso(from)} endedbefore:${iso(to)}`.trim() }));
-  };
-  const common = { start: w.start, stepMs: w.stepMs, completeTo: Date.parse(completeTo) };
-  const per = { hour: "minute", day: "hour", week: "6 hours" }[range.name];
-  return (
-    <div class="charts">
-      <Chart {...common} title={`Runs per ${per}, by end`} unit="runs" onPick={pick([])}
-        series={[counts("completed", (p) => p.completed), counts("failed", (p) => p.failed), counts("cancelled", (p) => p.cancelled)]} />
-      <Chart {...common} title="How long runs take" unit="ms" onPick={pick([])} series={took("tookMs", ["p50", "p95", "p99"])} />
-      <Chart {...common} title="Failed runs, by workflow" unit="runs" onPick={pick([{ field: "status", value: "failed" }])}
-        series={failed.length > 0 ? failed : [counts("failed", (p) => p.failed)]} />
-      <Chart {...common} title="How long runs wait for their start" unit="ms" series={took("delayMs", ["p50", "p95", "p99"])} />
-    </div>
-  );
 }
 
 interface RunsProps {

@@ -18,6 +18,7 @@ import { Reasons } from "../parts/reasons";
 import { Age, Clock } from "../parts/time";
 import { useResource } from "../resource";
 import { zone } from "../settings";
+import { Starts } from "./starts";
 import { Backfill, DeleteSchedule, EndBackfill, Pause, PutSchedule, Resume, Trigger } from "./scheduleforms";
 
 const pollEvery = 5000;
@@ -47,6 +48,7 @@ export function OneSchedule({ name }: { name: string }) {
       actions={(of) => <Actions {...of} done={refresh} />}
       facts={(of) => <><Reasons of={of.schedule.why} label="Why it starts no run" /><Facts facts={factsOf(of.schedule)} /><Next schedule={of.schedule} /><Input of={of.input} /></>}
       cli={`stepwell schedules show ${quote(name)}`} curl={curl(server, "GET", addressOf("GET /v1/schedules/{name}", { path: { name } }))}>
+      {read.data.value && <Starts workflow={read.data.value.schedule.workflow} />}
       <h2 class="gap">Past ticks</h2>
       <Rows list={ticks} what="ticks" empty={<p class="quiet">No tick has been decided yet.</p>}>
         <table class="list ticks">

@@ -1,8 +1,9 @@
-// Charts of numbers by intervals of time: counts as stacked bars, durations as steps of lines. Series are told apart by
+// Charts of numbers by intervals of time: counts as stacked bars, durations as steps of lines on a logarithmic scale. Series are told apart by
 // patterns and dashes, and colours repeat them. Arrow keys read the values, and a table has them all.
 import { signal, useSignal } from "@preact/signals";
 import { useId } from "preact/hooks";
 import { formatDuration } from "../lib/duration";
+import { logScale } from "../lib/logscale";
 import { niceMax, stack, sumOf, type Values } from "../lib/series";
 import { partsOf } from "../lib/zone";
 import { zone } from "../settings";
@@ -90,9 +91,11 @@ function Plot(p: ChartProps & { id: string; at: number }) {
   const n = count(p);
   const lines = p.unit === "ms";
   const stacked = lines ? [] : stack(p.series.map((s) => s.values));
-  const top = niceMax(Math.max(...(lines ? p.series.flatMap((s) => s.values.map((v) => v ?? 0)) : stacked.at(-1)!.map((b) => b.to))));
+  const scale = lines ? logScale(p.series.flatMap((s) => s.values)) : null;
+  const top = scale?.ticks.at(-1) ?? niceMax(Math.max(...stacked.at(-1)!.map((b) => b.to)));
   const step = width / n;
-  const y = (v: number) => height - (v / top) * height;
+  const y = (v: number) => height - (scale ? scale.placeOf(v) : v / top) * height;
+  const marks = scale?.ticks ?? [top / 2, top];
   const complete = Math.min(n, Math.max(0, Math.floor(((p.completeTo ?? Infinity) - p.start) / p.stepMs)));
   const look = (i: number) => (pointed.value = p.start + Math.max(0, Math.min(n - 1, i)) * p.stepMs);
   const pick = (i: number) => p.onPick?.(p.start + i * p.stepMs, p.start + (i + 1) * p.stepMs);
@@ -116,12 +119,13 @@ function Plot(p: ChartProps & { id: string; at: number }) {
         aria-valuenow={Math.max(0, p.at)} aria-valuetext={said} onKeyDown={press} onBlur={() => (pointed.value = 0)}
         onPointerMove={(e) => look(under(e))} onPointerLeave={() => (pointed.value = 0)} onClick={(e) => pick(under(e))}>
         <span class="top-value quiet">{formatAmount(top, p.unit)}</span>
+        {scale && scale.ticks.filter((t) => y(t) > 28).map((t) => <span class="top-value quiet" style={{ top: `${(1 - scale.placeOf(t)) * height - 13}px` }}>{formatDuration(t)}</span>)}
         <svg viewBox={`0 0 ${width} ${height}`} preserveAspectRatio="none" aria-hidden="true">
           <defs>
             {p.series.map((s, i) => <Pattern id={`${p.id}-${i}`} class={s.look} d={patterns[i % 6]!} />)}
             <Pattern id={`${p.id}-open`} class="open" d="M0 6L6 0" />
           </defs>
-          <path class="grid" d={`M0 .5H${width}M0 ${height / 2}H${width}`} />
+          <path class="grid" d={marks.map((m) => `M0 ${Math.max(0.5, y(m))}H${width}`).join("")} />
           {p.at >= 0 && <rect class="at" x={p.at * step} y="0" width={step} height={height} />}
           {lines
             ? p.series.map((s, i) => <path class={`curve ${s.look}`} stroke-dasharray={dashes[i % 3]} d={curve(s.values, step, y)} />)
