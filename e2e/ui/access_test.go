@@ -64,11 +64,11 @@ func (i *installation) codeScene(b, guest *tab) {
 // revokeScene makes a key, signs in with it in another browser, and revokes it.
 func (i *installation) revokeScene(b, guest *tab) {
 	b.open("/ui/default/access")
-	b.click("Make a key …")
+	b.click("New key …")
 	b.fill("dialog input[name=name]", "guest")
 	b.accessible()
 	b.look("key-make")
-	b.click("Make the key")
+	b.click("Create it")
 	b.shows("The key guest. It is shown only now.", "guest")
 	b.accessible()
 	b.look("access-keys")
@@ -98,12 +98,12 @@ func signingKeyScene(b *tab) {
 	b.click("Signing keys")
 	b.shows("Calls are not signed")
 	b.look("signing-none")
-	b.click("Create a signing key")
+	b.click("New signing key")
 	b.shows("swsk_")
 	b.click("I have kept it")
 	b.until("the first step", step("0"))
 	old := evaluate[string](b, `document.querySelector("table td").innerText`)
-	b.click("Create the new key")
+	b.click("New signing key")
 	b.shows("swsk_", "old: signs calls, too")
 	b.until("the second step", step("1"))
 	b.accessible()
@@ -117,7 +117,7 @@ func signingKeyScene(b *tab) {
 
 func secretScene(b *tab) {
 	b.click("Secrets")
-	b.click("Set a secret …")
+	b.click("New secret …")
 	b.fill("dialog input[name=name]", "stripe")
 	b.fill("dialog textarea", "whsec_planted")
 	b.click("Set it")
@@ -158,7 +158,7 @@ func (i *installation) serversScene(b *tab) {
 // projectScene creates a project and enters it as an operator.
 func (i *installation) projectScene(b *tab) {
 	b.open("/ui/default/access/projects")
-	b.click("Create a project …")
+	b.click("New project …")
 	b.fill("dialog input[name=name]", "shop")
 	b.click("Create it")
 	b.shows("shop")

@@ -58,11 +58,11 @@ func TestKeyboardAlone(t *testing.T) {
 	b.press(kb.Escape)
 	b.until("no dialog", `!document.querySelector("dialog[open]")`)
 	b.pressUntil("gd", "the deployments", `document.body.innerText.includes("Calls are not signed.")`)
-	b.tabTo("Add …")
+	b.tabTo("New deployment …")
 	b.press(kb.Enter)
 	b.until("the form", `document.activeElement?.closest("dialog")`)
 	b.press(kb.Escape)
-	b.until("the focus is back", `document.activeElement?.innerText === "Add …"`)
+	b.until("the focus is back", `document.activeElement?.innerText === "New deployment …"`)
 }
 
 // pressUntil presses two keys that must come within a second until a condition holds: a busy machine may be slower, and

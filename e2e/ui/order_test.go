@@ -35,11 +35,11 @@ func TestOrderByThePageAlone(t *testing.T) {
 func (b *tab) firstOrder(url string) {
 	b.shows("Three steps to the first one")
 	b.shot("play-1-begin")
-	b.click("Add a deployment …")
+	b.click("New deployment …")
 	b.fill("dialog input[name=id]", "orders")
 	b.fill("dialog input[name=url]", url)
 	b.shot("play-2-add")
-	b.click("Add it")
+	b.click("Create it")
 	b.rows(1)
 	b.shot("play-3-added")
 	b.click("Overview")

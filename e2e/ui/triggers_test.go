@@ -30,7 +30,7 @@ func addTriggerScene(b *tab) {
 	b.open("/ui/default/triggers")
 	b.shows("There are no triggers")
 	b.accessible()
-	b.click("Add …")
+	b.click("New trigger …")
 	b.fill("dialog input[name=name]", "paid")
 	b.fill("dialog input[name=workflow]", "reminder")
 	b.fill("dialog input[name=source]", "order.paid")
@@ -45,10 +45,10 @@ func addTriggerScene(b *tab) {
 	b.narrow()
 	b.look("trigger-add")
 	b.allow("400")
-	b.click("Add it")
+	b.click("Create it")
 	b.until("the condition is refused", `document.querySelector("dialog .trouble")`)
 	b.fill("dialog input[name=condition]", "data.amount > 100")
-	b.click("Add it")
+	b.click("Create it")
 	b.shows("signal order.paid", "data.amount > 100", "active", "9007199254740993", "No event has come yet")
 	b.accessible()
 }
@@ -132,11 +132,11 @@ func (i *installation) guestTriggerScene(b *tab) {
 // webhookTriggerScene adds a trigger with a URL, and calls it.
 func (i *installation) webhookTriggerScene(b *tab) {
 	b.open("/ui/default/triggers")
-	b.click("Add …")
+	b.click("New trigger …")
 	b.choose("dialog select[name=kind]", "webhook")
 	b.fill("dialog input[name=name]", "pushed")
 	b.fill("dialog input[name=workflow]", "reminder")
-	b.click("Add it")
+	b.click("Create it")
 	b.shows("webhook", "/hooks/trg_", "The event.")
 	b.accessible()
 	var g struct{ Path string }

@@ -40,7 +40,7 @@ export function Begin() {
         </Step>
         <Step done={!!deployment} title={deployment ? `${deployment.id} is registered` : "Register it"}>
           {!deployment && <Paste of={registrationOf(way, here)} />}
-          {!deployment && way === "http" && may("admin") && <p><a class="button" href={href(["deployments"], { add: "hello" })}>Add a deployment …</a></p>}
+          {!deployment && way === "http" && may("admin") && <p><a class="button" href={href(["deployments"], { add: "hello" })}>New deployment …</a></p>}
         </Step>
         <Step done={false} title="Start a run">
           <Paste of={startOf(way, here, deployment)} />

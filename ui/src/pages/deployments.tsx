@@ -8,6 +8,7 @@ import type { State } from "../lib/status";
 import { go, href, project, search } from "../location";
 import { Commands } from "../parts/copy";
 import { Dialog } from "../parts/dialog";
+import { Gated } from "../parts/gated";
 import { Status } from "../parts/icon";
 import { Empty, Loading, Trouble } from "../parts/notice";
 import { Age, Clock } from "../parts/time";
@@ -29,7 +30,7 @@ export function Deployments() {
   return (
     <main class="page">
       <header class="page-head"><h1>Deployments</h1>
-        <button type="button" disabled={!may("admin")} title={may("admin") ? "" : needs("admin")} onClick={() => (open.value = { kind: "add" })}>Add …</button>
+        <Gated permission="admin" primary act={() => (open.value = { kind: "add" })}>New deployment …</Gated>
         {may("admin") && <Signing />}
         <Commands cli="stepwell deployments list" curl={curl(server, "GET", addressOf("GET /v1/deployments", {}))} />
       </header>
@@ -123,7 +124,7 @@ function Add({ name, done, close }: DialogProps & { name: string }) {
     done();
   };
   return (
-    <Dialog title="Add a deployment" button="Add it" act={act} close={close} blocked={id.value === "" ? "The ID is missing." : url.value === "" ? "The URL is missing." : ""}>
+    <Dialog title="New deployment" button="Create it" act={act} close={close} blocked={id.value === "" ? "The ID is missing." : url.value === "" ? "The URL is missing." : ""}>
       <p>The server calls the URL for each run of its workflows. An ID that exists keeps what is not given here.</p>
       <label>ID<input name="id" value={id.value} onInput={(e) => (id.value = e.currentTarget.value.trim())} spellcheck={false} /></label>
       <label>URL<input name="url" value={url.value} placeholder="http://127.0.0.1:3000" onInput={(e) => (url.value = e.currentTarget.value.trim())} spellcheck={false} /></label>

@@ -38,7 +38,7 @@ export function Keys() {
   const revoking = useSignal<Key | null>(null);
   return (
     <>
-      <div class="bar"><button type="button" class="primary" onClick={() => (making.value = true)}>Make a key …</button>
+      <div class="bar"><button type="button" class="primary" onClick={() => (making.value = true)}>New key …</button>
         <Commands cli="stepwell keys list" curl={curl(server, "GET", addressOf("GET /v1/keys", {}))} /></div>
       {made.value && <Once title={`The key ${made.value.name}`} text={made.value.text} done={() => (made.value = null)} />}
       <Listing list={list} what="keys" heads={["Status", "Name", "Role", "Begins with", "#Created", "#Last used", "#Expires", ""]} all="stepwell keys list --all"
@@ -87,7 +87,7 @@ function Make({ list, made, close }: MakeProps) {
   };
   const blocked = name.value === "" ? "The name is missing." : worker && !deployments.value ? "The deployments are missing." : "";
   return (
-    <Dialog title="Make a key" button="Make the key" act={act} close={close} blocked={blocked}>
+    <Dialog title="New key" button="Create it" act={act} close={close} blocked={blocked}>
       <label>Name, such as the program that gets it<input name="name" value={name.value} maxLength={1024} onInput={(e) => (name.value = e.currentTarget.value)} /></label>
       <label>Role<select value={role.value} onChange={(e) => (role.value = e.currentTarget.value as Role)}>
         {Object.entries(roles).map(([r, what]) => <option value={r}>{r}: {what}</option>)}</select></label>

@@ -40,7 +40,7 @@ export function PutLimit({ of, done, close }: { of?: Limit; done: (name: string)
       onInput={(e) => set({ [name]: e.currentTarget.value.trim() })} /></label>
   );
   return (
-    <Act operation="PUT /v1/limits/{name}" request={{ path, body }} title={of ? `Edit ${of.name}` : "Add a limit"} button={of ? "Change it" : "Add it"}
+    <Act operation="PUT /v1/limits/{name}" request={{ path, body }} title={of ? `Edit ${of.name}` : "New limit"} button={of ? "Change it" : "Create it"}
       cli={setCommand(path.name, body)} done={() => done(f.name)} close={close} blocked={blocked}>
       <p>The settings count at once for all that waits. What holds a slot keeps it.</p>
       <div class="pair">
@@ -95,7 +95,7 @@ export function PutPolicy({ of, done, close }: Form & { of?: Policy }) {
   const body = { limits, ...steps, ...(priority.value && { priority: priority.value }) };
   const blocked = workflow.value === "" ? "The workflow is missing." : wrong || !listed ? "The limits are no JSON list." : "";
   return (
-    <Act operation="PUT /v1/policies/{workflow}" request={{ path, body }} title={of ? `Edit the policy of ${of.workflow}` : "Add a policy"} button={of ? "Change it" : "Add it"}
+    <Act operation="PUT /v1/policies/{workflow}" request={{ path, body }} title={of ? `Edit the policy of ${of.workflow}` : "New policy"} button={of ? "Change it" : "Create it"}
       cli={policyCommand(path.workflow, listed ? limits : [], priority.value)} done={done} close={close} blocked={blocked}>
       <p>It counts for runs that start from now on. A key is <code>key</code>, <code>workflow</code>, <code>attributes.NAME</code>, or a text in quotes.</p>
       <label>Workflow<input name="workflow" value={workflow.value} disabled={of !== undefined} spellcheck={false} onInput={(e) => (workflow.value = e.currentTarget.value.trim())} /></label>

@@ -39,7 +39,7 @@ function All() {
   return (
     <main class="page limits">
       <header class="page-head"><h1>Limits</h1>
-        <Gated permission="admin" act={() => (adding.value = true)}>Add …</Gated>
+        <Gated permission="admin" primary act={() => (adding.value = true)}>New limit …</Gated>
         <Commands cli="stepwell limits list" curl={curl(server, "GET", addressOf("GET /v1/limits", {}))} />
       </header>
       <Rows list={list} what="limits" empty={<Empty title="There are no limits"><p>A limit bounds how many runs are under way at once, or begin in a time: per customer, or in all.</p></Empty>}>
@@ -73,7 +73,7 @@ function Policies() {
   const dialog = { done: list.refresh, close: () => (open.value = null) };
   return (
     <section aria-labelledby="policies">
-      <div class="bar gap"><h2 id="policies">Policies</h2><Gated permission="admin" act={() => (open.value = { kind: "put" })}>Add a policy …</Gated></div>
+      <div class="bar gap"><h2 id="policies">Policies</h2><Gated permission="admin" primary act={() => (open.value = { kind: "put" })}>New policy …</Gated></div>
       <Rows list={list} what="policies" empty={<p class="quiet">A policy gives the runs of a workflow limits, whoever starts them.</p>}>
         <table class="list">
           <thead><tr><th>Workflow</th><th>Limits</th><th>Priority</th><th class="num">Changed</th><th><span class="hidden">Actions</span></th></tr></thead>

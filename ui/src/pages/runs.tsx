@@ -91,7 +91,7 @@ export function Runs() {
     <main class="page">
       <header class="page-head"><h1>Runs</h1>
         <span class="quiet count">{rows.length > 0 && total && `${runs(total)}, ${orderBy === "ended" ? "last ended" : "newest"} first`}</span>
-        <button type="button" disabled={!may("invoke")} title={may("invoke") ? "" : needs("invoke")} onClick={() => (dialog.value = "start")}>Start a run …</button>
+        <button type="button" class="primary" disabled={!may("invoke")} title={may("invoke") ? "" : needs("invoke")} onClick={() => (dialog.value = "start")}>Start a run …</button>
         <Commands cli={commandOf(filter) + (orderBy === "ended" ? " --order-by ended" : "")} curl={curl(server, "GET", addressOf("GET /v1/runs", { query: query() }))} />
       </header>
       <Chips filter={filter} change={change} open={open} />

@@ -121,7 +121,7 @@ export function PutSchedule({ of, input = "", done, close }: PutProps) {
       onInput={(e) => set({ [name]: e.currentTarget.value })} /></label>
   );
   return (
-    <Act operation="PUT /v1/schedules/{name}" request={{ path: { name }, text }} title={of ? `Edit ${of.name}` : "Add a schedule"} button={of ? "Change it" : "Add it"}
+    <Act operation="PUT /v1/schedules/{name}" request={{ path: { name }, text }} title={of ? `Edit ${of.name}` : "New schedule"} button={of ? "Change it" : "Create it"}
       cli={putCommand(name, spec, given)} done={() => done(f.name)} close={close} blocked={blocked}>
       <div class="pair">
         {field("name", "Name", "nightly")}

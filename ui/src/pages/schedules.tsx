@@ -28,7 +28,7 @@ function All() {
   return (
     <main class="page">
       <header class="page-head"><h1>Schedules</h1>
-        <Gated permission="admin" act={() => (adding.value = true)}>Add …</Gated>
+        <Gated permission="admin" primary act={() => (adding.value = true)}>New schedule …</Gated>
         <Commands cli="stepwell schedules list" curl={curl(server, "GET", addressOf("GET /v1/schedules", {}))} />
       </header>
       <Rows list={list} what="schedules" empty={<Empty title="There are no schedules"><p>A schedule starts runs of a workflow at set times: every night, every 15 minutes.</p></Empty>}>

@@ -25,7 +25,7 @@ export function Secrets() {
   return (
     <>
       <p class="intro">Senders of webhooks sign with these secrets. Values can be set, and never read.</p>
-      <div class="bar"><button type="button" class="primary" onClick={() => (setting.value = "")}>Set a secret …</button>
+      <div class="bar"><button type="button" class="primary" onClick={() => (setting.value = "")}>New secret …</button>
         <Commands cli="stepwell secrets list" curl={curl(server, "GET", addressOf("GET /v1/secrets", {}))} /></div>
       <Listing list={list} what="secrets" heads={["Name", "#Created", "#Set", ""]} empty={<p>A webhook that verifies its sender needs one.</p>} row={(s) => (
         <tr key={s.name}><td class="strong">{s.name}</td>
@@ -49,7 +49,7 @@ function SetSecret({ name: given, done, close }: Props) {
     done();
   };
   return (
-    <Dialog title={given ? `Replace the values of ${given}` : "Set a secret"} button="Set it" act={act} close={close}
+    <Dialog title={given ? `Replace the values of ${given}` : "New secret"} button="Set it" act={act} close={close}
       blocked={!name.value ? "The name is missing." : values.length === 0 ? "The value is missing." : ""}>
       {!given && <label>Name, as hooks refer to it<input name="name" value={name.value} onInput={(e) => (name.value = e.currentTarget.value.trim())} /></label>}
       <label>Values, one a line. During a change, the old and the new one.
@@ -116,7 +116,7 @@ export function Projects() {
   const opened = (name: string) => session.value?.projects.some((p) => p.project === name);
   return (
     <>
-      <div class="bar"><button type="button" class="primary" onClick={() => (making.value = true)}>Create a project …</button>
+      <div class="bar"><button type="button" class="primary" onClick={() => (making.value = true)}>New project …</button>
         <Commands cli="stepwell projects list" curl={curl(server, "GET", addressOf("GET /v1/projects", {}))} /></div>
       <Listing list={list} what="projects" heads={["Name", "#Created", "#Starts today", "#Bytes stored", ""]} empty={null} row={(p) => (
         <tr key={p.name}><td class="strong">{p.name}</td><td class="num" data-of="created"><Age at={p.createdAt} /></td>
@@ -135,7 +135,7 @@ function MakeProject({ done, close }: Props) {
   const name = useSignal("");
   const path = { name: name.value || "NAME" };
   return (
-    <Dialog title="Create a project" button="Create it" blocked={name.value ? "" : "The name is missing."} close={close} act={async () => {
+    <Dialog title="New project" button="Create it" blocked={name.value ? "" : "The name is missing."} close={close} act={async () => {
       await call(project.value, "PUT /v1/projects/{name}", { path, body: {} });
       done();
     }}>

@@ -39,7 +39,7 @@ export function SigningKeys() {
       {secret.value && <Once title="The secret of the new signing key" text={secret.value} done={() => (secret.value = "")} />}
       {!keys && !problem && <Loading what="signing keys" />}
       {keys?.length === 0 && <Empty title="Calls are not signed"><p>Create a key, and give its secret to the functions as <code>STEPWELL_SIGNING_KEYS</code>.</p>
-        <button type="button" class="primary" onClick={create}>Create a signing key</button></Empty>}
+        <button type="button" class="primary" onClick={create}>New signing key</button></Empty>}
       {keys && keys.length > 0 && <Replace keys={keys} create={create} remove={(k) => (deleting.value = k)} />}
       <Commands cli="stepwell signing-keys create" curl={curl(server, "POST", addressOf("POST /v1/signing-keys", {}))} />
       {deleting.value && <Delete of={deleting.value} last={keys?.length === 1} done={list.refresh} close={() => (deleting.value = null)} />}
@@ -70,7 +70,7 @@ function Replace({ keys, create, remove }: ReplaceProps) {
       <h2 class="gap">Replace the signing key</h2>
       <ol class="guide">
         <li aria-current={both ? undefined : "step"}><div><strong>Create the new key{both && ": done"}.</strong> Calls carry both signatures from then on, so nothing is refused.</div>
-          <button type="button" class={both ? "" : "primary"} disabled={both} title={both ? "The project has two keys, which is the most." : ""} onClick={create}>Create the new key</button></li>
+          <button type="button" class={both ? "" : "primary"} disabled={both} title={both ? "The project has two keys, which is the most." : ""} onClick={create}>New signing key</button></li>
         <li aria-current={both ? "step" : undefined}><div><strong>Give both secrets to the functions</strong> as <code>STEPWELL_SIGNING_KEYS=new,old</code>, and deploy them.
           If the old key has leaked, give them only the new one.</div></li>
         <li><div><strong>Delete the old key</strong> once every function has the new one.</div>

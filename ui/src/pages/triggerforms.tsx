@@ -87,8 +87,8 @@ export function PutTrigger({ of, input = "", done, close }: PutProps) {
       onInput={(e) => set({ [name]: e.currentTarget.value })} /></label>
   );
   return (
-    <Act operation="PUT /v1/triggers/{name}" request={{ path: { name: f.name || "NAME" }, text }} title={of ? `Edit ${of.name}` : "Add a trigger"}
-      button={of ? "Change it" : "Add it"} cli={putCommand(f.name || "NAME", spec, given)} done={() => done(f.name)} close={close} blocked={blocked}>
+    <Act operation="PUT /v1/triggers/{name}" request={{ path: { name: f.name || "NAME" }, text }} title={of ? `Edit ${of.name}` : "New trigger"}
+      button={of ? "Change it" : "Create it"} cli={putCommand(f.name || "NAME", spec, given)} done={() => done(f.name)} close={close} blocked={blocked}>
       <div class="pair">
         {field("name", "Name", "paid")}
         {field("workflow", "Starts the workflow", "receipt")}

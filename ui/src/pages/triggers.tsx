@@ -26,7 +26,7 @@ function All() {
   return (
     <main class="page">
       <header class="page-head"><h1>Triggers</h1>
-        <Gated permission="admin" act={() => (adding.value = true)}>Add …</Gated>
+        <Gated permission="admin" primary act={() => (adding.value = true)}>New trigger …</Gated>
         <Commands cli="stepwell triggers list" curl={curl(server, "GET", addressOf("GET /v1/triggers", {}))} />
       </header>
       <Rows list={list} what="triggers" empty={<Empty title="There are no triggers"><p>A trigger starts a run when something happens: a signal, a request to a webhook, the end of another run.</p></Empty>}>

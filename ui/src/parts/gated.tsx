@@ -13,12 +13,14 @@ export interface GatedProps {
   // Why it cannot be done now; empty if it can.
   off?: string;
   act: () => void;
+  // Whether it is what one comes to the page for.
+  primary?: boolean;
   children: ComponentChildren;
 }
 
 // Gated is a button for what not every role may do.
-export function Gated({ permission, off = "", act, children }: GatedProps) {
+export function Gated({ permission, off = "", act, primary, children }: GatedProps) {
   return (
-    <button type="button" disabled={!may(permission) || off !== ""} title={may(permission) ? off : needs(permission)} onClick={act}>{children}</button>
+    <button type="button" class={primary ? "primary" : ""} disabled={!may(permission) || off !== ""} title={may(permission) ? off : needs(permission)} onClick={act}>{children}</button>
   );
 }
