@@ -2,6 +2,7 @@ package ui
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -144,14 +145,14 @@ func (c *chaos) isShown() {
 		}
 	})
 	harness.Eventually(c.t, "the pages show what the API says", func() bool {
-		shown := evaluate[[]string](c.list, `[...document.querySelectorAll("table.runs tbody tr")].map((r) =>
+		shown := evaluate[[]string](c.list, `[...document.querySelectorAll("table.runs tbody:not(.away) tr")].map((r) =>
 			[r.querySelector("a").title, r.cells[1].innerText.trim(), r.cells[7].innerText].join(" "))`)
 		rows, quiet := c.rows(len(shown))
 		log := evaluate[[]string](c.log, `[...document.querySelectorAll("button.event")].map((e) =>
 			[e.querySelector(".num").innerText, e.querySelector(".type").innerText.trim(), e.querySelector(".note").innerText].join(" ").trim())`)
 		events := c.events(len(log))
 		want, got = strings.Join(append(rows, events...), "\n"), strings.Join(append(shown, log...), "\n")
-		return quiet && want == got && len(shown) >= min(100, 3*c.started+1) && len(log) > 0
+		return quiet && want == got && len(shown) >= min(50, 3*c.started+1) && len(log) > 0
 	})
 }
 
@@ -161,17 +162,18 @@ func (c *chaos) rows(n int) (rows []string, quiet bool) {
 		Data []struct {
 			ID, Status string
 			LastSeq    int
+			Reason     struct{ Verdict string }
 		}
 	}
-	if !c.try("GET", "/v1/runs?limit=1000", nil, &list) {
+	if !c.try("GET", "/v1/runs?limit=1000&include=reason", nil, &list) {
 		return nil, false
 	}
 	quiet = true
 	for _, r := range list.Data[:min(n, len(list.Data))] {
-		rows = append(rows, fmt.Sprintf("%s %s %d", r.ID, r.Status, r.LastSeq))
-		quiet = quiet && (r.Status == "failed" || r.Status == "running" && r.LastSeq > 2)
+		rows = append(rows, fmt.Sprintf("%s %s %d", r.ID, cmp.Or(r.Reason.Verdict, r.Status), r.LastSeq))
+		quiet = quiet && (r.Status == "failed" || r.Reason.Verdict == "waiting" && r.LastSeq > 2)
 	}
-	return rows, quiet && (n == len(list.Data) || n >= 100)
+	return rows, quiet && (n == len(list.Data) || n >= 50)
 }
 
 // events returns the last events of the run as the log shows them.

@@ -22,6 +22,8 @@ func TestRunsList(t *testing.T) {
 			i := newInstallation(t, base, "STEPWELL_API_KEY=", "STEPWELL_OPEN=true")
 			b := newTab(t, i.web)
 			runs := i.runsToFind(b)
+			i.reasonScene(b)
+			i.wayBackScene(b)
 			i.filterScene(b)
 			i.selectScene(b)
 			i.bulkScene(b)
@@ -51,10 +53,65 @@ func (i *installation) runsToFind(b *tab) []string {
 
 // rows is true if the list has this many rows.
 func rows(n int) string {
-	return fmt.Sprintf(`document.querySelectorAll("table.runs tbody tr").length === %d`, n)
+	return fmt.Sprintf(`document.querySelector("table.runs")?.ariaRowCount === "%d"`, n+1)
+}
+
+// reasonScene: each row says why its run is not done.
+func (i *installation) reasonScene(b *tab) {
+	row := func(workflow string) string {
+		return `[...document.querySelectorAll("table.runs tr")].find((r) => r.innerText.includes("` + workflow + `"))?.innerText`
+	}
+	b.until("a run that starts later", `/scheduled[^]*it starts later · goes on in/.test(`+row("reminder")+`)`)
+	b.open("/ui/default/runs?q=workflow%3Aorder")
+	b.until("a run that waits", `/waiting[^]*waits for hook approval · for \d/.test(`+row("order")+`)`)
+	b.accessible()
+	b.look("reasons")
+	b.open("/ui/default/runs?q=status%3Anonsense")
+	b.shows("“nonsense” is not a status")
+	if evaluate[bool](b, `!!document.querySelector("table.runs, .toolbar, .selection") || /\d runs/.test(document.body.innerText)`) {
+		b.problem("a filter that nobody can read lists runs")
+	}
+	b.accessible()
+	b.look("misread")
+}
+
+// wayBackScene goes from the list to runs and back, by the browser, by keyboard and by the path.
+func (i *installation) wayBackScene(b *tab) {
+	b.open("/ui/default/runs?q=" + url.QueryEscape("status:pending tier=gold"))
+	b.until("a page of rows", rows(100))
+	current := `document.querySelector("nav.side [aria-current=page]")?.innerText`
+	b.until("the page in the navigation", current+` === "Runs"`)
+	scrollTo := func(y int) {
+		evaluate[chromedp.Void](b, fmt.Sprintf(`scrollTo(0, %d)`, y))
+		b.until("the row", `document.getElementById("run-60")`)
+	}
+	scrollTo(1700)
+	if n := evaluate[int](b, `document.querySelectorAll("*").length`); n > 3000 {
+		b.problem("the page has %d elements", n)
+	}
+	id := evaluate[string](b, `document.getElementById("run-60").title`)
+	isBack := `document.activeElement?.title === "` + id + `" && Math.abs(scrollY - 1700) < 40 && location.search.includes("tier%3Dgold")`
+	open := func() {
+		evaluate[chromedp.Void](b, `document.getElementById("run-60").click()`)
+		b.until("the run", `location.pathname.endsWith("`+id+`") && document.querySelector("h1")?.innerText === "reminder"`)
+	}
+	open()
+	b.do(chromedp.NavigateBack())
+	b.until("the list as it was", isBack)
+	open()
+	b.press("u")
+	b.until("the list as it was", isBack)
+	open()
+	b.press("]")
+	b.until("the next run", `/runs\/wrun_/.test(location.pathname) && !location.pathname.endsWith("`+id+`")`)
+	b.press("[")
+	b.until("the run again", `location.pathname.endsWith("`+id+`") && document.querySelector("h1")`)
+	evaluate[chromedp.Void](b, `document.querySelector(".crumbs a").click()`)
+	b.until("the list as it was", isBack)
 }
 
 func (i *installation) filterScene(b *tab) {
+	b.open("/ui/default/runs")
 	b.click("failed")
 	b.until("the failed run", rows(1))
 	b.click("running")

@@ -20,6 +20,7 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
+	"github.com/stepwell-dev/stepwell/why"
 )
 
 const (
@@ -208,19 +209,27 @@ type liveRun struct {
 	withPayloads, without func() (json.RawMessage, error)
 }
 
-func newLiveRun(v api.Run) liveRun {
+func newLiveRun(v api.Run, explained map[entities.RunID]why.Explanation) liveRun {
 	once := func(v api.Run) func() (json.RawMessage, error) {
 		return sync.OnceValues(func() (json.RawMessage, error) { return encodeJSON(v) })
 	}
+	hidden := v
+	setReason(&v, explained, read.WithPayloads)
+	setReason(&hidden, explained, read.WithoutPayloads)
 	l := liveRun{withPayloads: once(v)}
 	l.without = l.withPayloads
 	if v.Blocked != nil {
-		v.Blocked = new(*v.Blocked)
-		v.Blocked.Message = ""
-		l.without = once(v)
+		hidden.Blocked = new(*v.Blocked)
+		hidden.Blocked.Message = ""
+	}
+	if v.Blocked != nil || hidden.Reason.Summary != v.Reason.Summary {
+		l.without = once(hidden)
 	}
 	return l
 }
+
+// maxReasons is of how many runs at once a live view says why they are not done. Viewers of more read them anew.
+const maxReasons = 200
 
 // liveRows reads runs as lists show them.
 func (s *Server) liveRows(
@@ -231,9 +240,13 @@ func (s *Server) liveRows(
 		return nil, err
 	}
 	shown, err := s.runSummaries(ctx, project, read.WithPayloads, runs)
+	var explained map[entities.RunID]why.Explanation
+	if err == nil && len(shown) <= maxReasons {
+		explained, err = s.explainOpen(ctx, project, shown)
+	}
 	rows := make([]live.Row[liveRun], len(shown))
 	for i := range shown {
-		rows[i] = live.Row[liveRun]{Run: runs[i], Shown: newLiveRun(shown[i])}
+		rows[i] = live.Row[liveRun]{Run: runs[i], Shown: newLiveRun(shown[i], explained)}
 	}
 	return rows, err
 }

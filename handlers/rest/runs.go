@@ -217,24 +217,35 @@ func (r *request) includesReason() bool {
 
 // addReasons adds to those of the project's runs that have not ended why they are not done.
 func (s *Server) addReasons(r *request, runs []api.Run) error {
+	explained, err := s.explainOpen(r.ctx(), r.project(), runs)
+	for i := range runs {
+		setReason(&runs[i], explained, r.payloads())
+	}
+	return err
+}
+
+// explainOpen explains those of the project's runs that have not ended.
+func (s *Server) explainOpen(
+	ctx context.Context, project entities.Project, runs []api.Run,
+) (map[entities.RunID]why.Explanation, error) {
 	var open []entities.RunID
 	for _, run := range runs {
 		if !entities.RunStatus(run.Status).Ended() {
 			open = append(open, entities.RunID(run.ID))
 		}
 	}
-	explained, err := why.OfMany(r.ctx(), s.Queue.Pool(), r.project(), open)
-	for i, run := range runs {
-		if e, ok := explained[entities.RunID(run.ID)]; ok && len(e.Reasons) > 0 { // it may have ended meanwhile
-			runs[i].Reason = newRunReasonJSON(e.Verdict, r.redactReason(e.Reasons[0]))
-		}
-	}
-	return err
+	return why.OfMany(ctx, s.Queue.Pool(), project, open)
 }
 
-func newRunReasonJSON(verdict why.Verdict, first why.Reason) api.RunReason {
-	return api.RunReason{
-		Verdict: api.Verdict(verdict), Kind: api.ReasonKind(first.Kind), Summary: first.Summary(),
+// setReason sets why the run is not done, as clients see it that may see payloads or not.
+func setReason(run *api.Run, explained map[entities.RunID]why.Explanation, with read.Payloads) {
+	e := explained[entities.RunID(run.ID)]
+	if len(e.Reasons) == 0 { // it may have ended meanwhile
+		return
+	}
+	first := redactReason(e.Reasons[0], with)
+	run.Reason = api.RunReason{
+		Verdict: api.Verdict(e.Verdict), Kind: api.ReasonKind(first.Kind), Summary: first.Summary(),
 		Since: optionalTime(first.Since), At: optionalTime(first.At), Until: optionalTime(first.Until),
 	}
 }

@@ -16,7 +16,7 @@ func newHolderJSON(h why.Holder) api.SlotHolder {
 // reasonJSON encodes a reason. Clients that may not see payloads get neither the error's message nor the condition on
 // signals nor the token of a hook. Only the operator sees the machines of servers, and addresses in errors.
 func (r *request) reasonJSON(run entities.RunID, reason why.Reason) api.Reason {
-	reason = r.redactReason(reason)
+	reason = redactReason(reason, r.payloads())
 	v := api.Reason{
 		Kind: api.ReasonKind(reason.Kind), Sentence: reason.Sentence(), StepID: string(reason.StepID),
 		HookID: string(reason.HookID), WaitID: string(reason.WaitID), Name: reason.Name, Condition: reason.Condition,
@@ -53,8 +53,8 @@ func (r *request) reasonJSON(run entities.RunID, reason why.Reason) api.Reason {
 }
 
 // redactReason removes the token of a hook, as [request.redactHook] does.
-func (r *request) redactReason(reason why.Reason) why.Reason {
-	if r.payloads() == read.WithoutPayloads {
+func redactReason(reason why.Reason, with read.Payloads) why.Reason {
+	if with == read.WithoutPayloads {
 		return reason.WithoutToken()
 	}
 	return reason

@@ -156,8 +156,8 @@ export type NextEvent = {
   waitId?: string;
 };
 
-// Only of runs in lists that have not ended, with `include=reason`: the first reason why it is not done, as `GET
-// /v1/runs/{id}/why` has it.
+// Only of runs that have not ended, in lists with `include=reason` and, as a rule, in live views: the first reason why
+// it is not done, as `GET /v1/runs/{id}/why` has it.
 export type RunReason = {
   verdict: Verdict;
   kind: ReasonKind;

@@ -9,7 +9,13 @@ function read() {
   return { path: location.pathname, query: location.search, hash: location.hash };
 }
 
-addEventListener("popstate", () => (address.value = read()));
+// cameBack tells whether the reader has come back to a page, which then is as it was left.
+export let cameBack = false;
+
+addEventListener("popstate", () => {
+  cameBack = true;
+  address.value = read();
+});
 addEventListener("hashchange", () => (address.value = read()));
 
 export const page = computed(() => pageOf(base, address.value.path) ?? { project: "", segments: [] });
@@ -23,10 +29,11 @@ export function href(segments: string[], query: Record<string, string> = {}): st
   return pathOf(base, project.value || "default", ...segments) + (text ? `?${text}` : "");
 }
 
-// go opens an address of this program.
-export function go(to: string, how: "push" | "replace" = "push"): void {
-  if (how === "push") history.pushState(null, "", to);
-  else history.replaceState(null, "", to);
+// go opens an address of this program: as a new page, in place of this one, or as a page to which the reader comes back.
+export function go(to: string, how: "push" | "replace" | "back" = "push"): void {
+  if (how === "replace") history.replaceState(null, "", to);
+  else history.pushState(null, "", to);
+  if (how !== "replace") cameBack = how === "back";
   address.value = read();
   if (how === "push") scrollTo(0, 0);
 }
@@ -39,7 +46,7 @@ export function follow(e: MouseEvent): void {
   if (link.target || link.hasAttribute("download") || link.origin !== location.origin) return;
   if (pageOf(base, link.pathname) === null || link.pathname.startsWith(`${base}/ui/-/`)) return;
   e.preventDefault();
-  if (link.href !== location.href) go(link.href);
+  if (link.href !== location.href) go(link.href, link.dataset["back"] === undefined ? "push" : "back");
 }
 
 // heading is what the page shows, for the title of the tab; empty if its address says it.

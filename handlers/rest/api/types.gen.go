@@ -1915,7 +1915,7 @@ type Run struct {
 	// does not match the log. It is called again after a backoff, and when its deployment is registered again.
 	Blocked *Blocked `json:"blocked,omitempty"`
 
-	// Reason Only of runs in lists that have not ended, with `include=reason`: the first reason why it is not done, as
+	// Reason Only of runs that have not ended, in lists with `include=reason` and, as a rule, in live views: the first reason why it is not done, as
 	// `GET /v1/runs/{id}/why` has it.
 	Reason RunReason `json:"reason,omitempty,omitzero"`
 
@@ -1981,7 +1981,7 @@ type RunPoint struct {
 	DelayMs *Percentiles `json:"delayMs,omitempty"`
 }
 
-// RunReason Only of runs in lists that have not ended, with `include=reason`: the first reason why it is not done, as
+// RunReason Only of runs that have not ended, in lists with `include=reason` and, as a rule, in live views: the first reason why it is not done, as
 // `GET /v1/runs/{id}/why` has it.
 type RunReason struct {
 	// Verdict The state of a run in one word: `scheduled` for a later start; `working`; `retrying` after a failure; `waiting` for

@@ -1,6 +1,7 @@
 // A list of runs, the last created or ended first, that changes: it is read, and then kept as messages tell. A run's lastSeq is its version,
 // so messages may come late, twice and in any order.
 import type { LiveRuns, Run } from "../api.gen";
+import { hasEnded } from "./status";
 
 export type Order = "created" | "ended";
 
@@ -45,13 +46,14 @@ export function withPage(list: RunList, page: Page): RunList {
   return { by: list.by, runs, gone: list.gone, end, ...(page.cursor !== undefined && { cursor: page.cursor }) };
 }
 
-// withNews applies a message.
+// withNews applies a message. A run that has not ended keeps its reason if the message has none.
 export function withNews(list: RunList, news: LiveRuns): RunList {
   const [runs, gone] = [new Map(list.runs), new Map(list.gone)];
   for (const r of news.runs) {
     const place = placeOf(r, list.by);
     if (place === "" || place < list.end || (gone.get(r.id) ?? 0) > r.lastSeq || (runs.get(r.id)?.lastSeq ?? 0) > r.lastSeq) continue;
-    runs.set(r.id, r);
+    const reason = r.reason ?? runs.get(r.id)?.reason;
+    runs.set(r.id, reason && !hasEnded(r) ? { ...r, reason } : r);
   }
   for (const g of news.gone) {
     if ((runs.get(g.id)?.lastSeq ?? 0) > g.lastSeq) continue;
@@ -70,4 +72,25 @@ export function withNews(list: RunList, news: LiveRuns): RunList {
 // rowsOf returns the runs in the order of the list.
 export function rowsOf(list: RunList): Run[] {
   return [...list.runs.values()].sort((a, b) => (placeOf(a, list.by) < placeOf(b, list.by) ? 1 : -1));
+}
+
+const seconds = 1000;
+
+// dueAt returns when the list is to be read anew because a reason may have changed of which no event tells: a time has come
+// for which a run waits, or a call has ended or failed. What waits for the world goes on with an event.
+export function dueAt(runs: Iterable<Run>, readAt: number): number {
+  let due = Infinity;
+  for (const r of runs) {
+    if (hasEnded(r) || !r.reason) continue;
+    const { at, until, verdict } = r.reason;
+    if (at || until) due = Math.min(due, Date.parse(at ?? until!) + 1 * seconds);
+    else if (verdict === "working") due = Math.min(due, readAt + 15 * seconds);
+    else if (verdict !== "waiting") due = Math.min(due, readAt + 60 * seconds);
+  }
+  return due;
+}
+
+// shortestPause is the least time between two readings of a list of so many rows.
+export function shortestPause(rows: number): number {
+  return 5 * seconds * Math.max(1, Math.ceil(rows / 100));
 }

@@ -1,5 +1,5 @@
 // The state of runs, steps, hooks and waits, as it is shown: a glyph, a word, and a pattern of bars. Colour repeats them.
-import type { Hook, Run, Step, Wait } from "../api.gen";
+import type { Hook, ReasonKind, Run, RunReason, Step, Wait } from "../api.gen";
 
 export type Look = "pending" | "running" | "retrying" | "waiting" | "completed" | "failed" | "cancelled";
 
@@ -8,14 +8,40 @@ export interface State {
   word: string;
 }
 
-// stateOfRun returns the state of a run at a time.
+const looks: Partial<Record<ReasonKind, Look>> = {
+  stranded: "failed", project_paused: "waiting", parked: "failed", deployment_missing: "failed", diverged: "failed", function_refuses: "failed", answer_refused: "failed",
+  limit_deadlock: "failed", limit_paused: "failed", limit_full: "waiting", deployment_full: "waiting", rate: "waiting",
+  unhealthy: "retrying", unreachable: "retrying", connection_closed: "retrying", function_fails: "retrying", task_fails: "retrying", step_backoff: "retrying",
+  cancelling: "cancelled", called: "running", step_running: "running",
+  start_delay: "waiting", child: "waiting", hook: "waiting", webhook: "waiting", signal: "waiting", approval: "waiting", wait: "waiting", inbox: "waiting",
+};
+
+// lookOf returns the glyph of a kind of reason.
+export function lookOf(kind: ReasonKind): Look {
+  return looks[kind] ?? "pending";
+}
+
+// stateOfRun returns the state of a run at a time: that of the first reason why it is not done, if it is known.
 export function stateOfRun(r: Run, now: number): State {
+  if (r.reason && !hasEnded(r)) {
+    const look = lookOf(r.reason.kind);
+    if (r.reason.verdict !== "working") return { look, word: r.reason.verdict };
+    if (look === "running") return { look, word: "running" };
+  }
   if (r.status === "pending" || r.status === "running") {
     if (r.blocked) return { look: "retrying", word: "blocked" };
     if (r.forcedAt) return { look: "running", word: "cancelling" };
     if (r.startAt && Date.parse(r.startAt) > now) return { look: "waiting", word: "scheduled" };
   }
   return { look: r.status, word: r.status };
+}
+
+// whenOf returns which time of a reason a list shows, and what it says about it; null if none is known.
+export function whenOf(r: RunReason): { word: string; at: string; as: "age" | "clock" | "duration" } | null {
+  if (r.at && (r.verdict === "retrying" || r.verdict === "blocked")) return { word: "again", at: r.at, as: "age" };
+  if (r.at && r.kind === "wait") return { word: "until", at: r.at, as: "clock" };
+  if (r.at) return { word: "goes on", at: r.at, as: "age" };
+  return r.since ? { word: "for", at: r.since, as: "duration" } : null;
 }
 
 // stateOfStep returns the state of a step. One that waits for its next attempt is retrying.

@@ -1,7 +1,7 @@
 // Why a run is not done: how it looks, and what comes next. The server has the sentences and the commands.
 import type { Explanation, Reason, ReasonKind, Run } from "../api.gen";
 import { isSdkId, titleOf } from "./names";
-import { hasEnded, stateOfRun, type Look, type State } from "./status";
+import { stateOfRun, type State } from "./status";
 
 function waiter(r: Reason): string {
   return r.stepId ? `step ${step(r)}` : "it";
@@ -17,27 +17,11 @@ function attempt(r: Reason): string {
   return `attempt ${r.attempt ?? 0}${r.maxAttempts ? ` of ${r.maxAttempts}` : ""}`;
 }
 
-const looks: Partial<Record<ReasonKind, Look>> = {
-  stranded: "failed", project_paused: "waiting", parked: "failed", deployment_missing: "failed", diverged: "failed", function_refuses: "failed", answer_refused: "failed",
-  limit_deadlock: "failed", limit_paused: "failed", limit_full: "waiting", deployment_full: "waiting", rate: "waiting",
-  unhealthy: "retrying", unreachable: "retrying", connection_closed: "retrying", function_fails: "retrying", task_fails: "retrying", step_backoff: "retrying",
-  cancelling: "cancelled", called: "running", step_running: "running",
-  start_delay: "waiting", child: "waiting", hook: "waiting", webhook: "waiting", signal: "waiting", approval: "waiting", wait: "waiting", inbox: "waiting",
-};
-
-// lookOf returns the glyph of a reason.
-export function lookOf(r: Reason): Look {
-  return looks[r.kind] ?? "pending";
-}
-
 // stateOf returns the state of a run as its explanation has it, so that the two never contradict each other. While there is
 // none, the run itself says what it can.
 export function stateOf(run: Run, e: Explanation | null, now: number): State {
   const first = e?.reasons[0];
-  if (!e || !first || hasEnded(run)) return stateOfRun(run, now);
-  const look = lookOf(first);
-  if (e.verdict !== "working") return { look, word: e.verdict };
-  return look === "running" ? { look, word: "running" } : stateOfRun(run, now);
+  return stateOfRun(e && first ? { ...run, reason: { verdict: e.verdict, kind: first.kind, summary: first.sentence } } : run, now);
 }
 
 const quiet = new Set<ReasonKind>([

@@ -20,6 +20,7 @@ import { Name } from "../parts/name";
 import { Empty, Loading, Trouble } from "../parts/notice";
 import { Age, Clock } from "../parts/time";
 import { useResource } from "../resource";
+import { beside, listAddress, noteFocus } from "../runlist";
 import { useKeys } from "../shortcuts";
 import { Actions } from "./actions";
 import { Data } from "./data";
@@ -61,7 +62,12 @@ export function RunPage({ id, tab }: { id: string; tab: string }) {
     if (hasEnded(m.data)) run.refresh(); // lists do not have all that is known of an end
     else keep(m.data);
   }, run.refresh);
-  useKeys({ u: () => go(href(["runs"])), ...Object.fromEntries(tabs.filter((t) => t.key).map((t) => [t.key, () => go(href(["runs", id, t.name]), "replace")])) });
+  const open = (other: string) => {
+    if (!other) return;
+    noteFocus(other);
+    go(href(["runs", other, ...(tab === "timeline" ? [] : [tab])]), "replace");
+  };
+  useKeys({ u: () => go(listAddress(), "back"), "[": () => open(beside(id, -1)), "]": () => open(beside(id, 1)), ...Object.fromEntries(tabs.filter((t) => t.key).map((t) => [t.key, () => go(href(["runs", id, t.name]), "replace")])) });
   const r = last.value;
   const title = r ? `${titleOf(r.workflow)} ${shortId(id)}` : "";
   useEffect(() => {
@@ -123,7 +129,7 @@ function Head({ run: r, why, refresh }: { run: Run; why: Explanation | null; ref
   const show = { path: { id: r.id }, query: { payloads: false } };
   return (
     <header class="run-head">
-      <nav class="crumbs" aria-label="Path"><a href={href(["runs"])}>Runs</a> / <a href={href(["runs"], { q: formatTerm({ field: "workflow", value: r.workflow }) })}><Name of={r.workflow} /></a></nav>
+      <nav class="crumbs" aria-label="Path"><a href={listAddress()} data-back>Runs</a> / <a href={href(["runs"], { q: formatTerm({ field: "workflow", value: r.workflow }) })}><Name of={r.workflow} /></a></nav>
       <div class="run-title">
         <h1><Name of={r.workflow} /></h1>
         <span class={`pill ${state.look}`}><Status {...state} /></span>

@@ -1,16 +1,17 @@
 // The list of runs: filters in the address, read again while it is looked at, and what one does with many of them.
-import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useSignal, type Signal } from "@preact/signals";
+import { useEffect, useLayoutEffect } from "preact/hooks";
 import { addressOf, call, server } from "../api";
 import { clock } from "../clock";
 import { useKeys } from "../shortcuts";
-import { useRuns } from "../runlist";
+import { focusLeft, noteFocus, useRuns } from "../runlist";
 import { useResource } from "../resource";
 import { go, href, project, search } from "../location";
 import type { Run } from "../api.gen";
 import { columnNames, formatColumns, parseColumns, titleOfColumn, usualColumns, withColumn } from "../lib/columns";
 import { notBelow, runs } from "../lib/counts";
 import { commandOf, formatFilter, parseFilter, queryOf, valueOf, withTerm, statusesOf, type Filter } from "../lib/filter";
+import type { Order } from "../lib/runlist";
 import { through, toggle } from "../lib/selection";
 import { curl } from "../lib/shell";
 import { Chips } from "../parts/chips";
@@ -33,17 +34,60 @@ const keptColumns = kept<string>("columns", "");
 
 type Dialog = "start" | { action: BulkProps["action"]; target: BulkProps["target"] } | null;
 
+// Runs is the list of the runs that match the filter in the address. What is no filter matches nothing.
 export function Runs() {
   const text = search.value.get("q") ?? "";
   const orderBy = search.value.get("order") === "ended" ? "ended" : "created";
-  const columns = parseColumns(keptColumns.value) ?? usualColumns;
   const { filter, problem } = parseFilter(text);
-  const focused = useSignal(-1);
   const dialog = useSignal<Dialog>(null);
+  useEffect(() => {
+    if (search.value.has("start")) dialog.value = "start";
+  }, [search.value.get("start")]);
+  const show = (q: string, order: string) => go(href(["runs"], { q, order: order === "ended" ? "ended" : "" }));
+  const change = (f: Filter) => show(formatFilter(f), orderBy);
+  const close = () => {
+    dialog.value = null;
+    if (search.value.has("start")) show(text, orderBy);
+  };
+  const query = { ...queryOf(filter, clock.now()), ...(orderBy === "ended" && { orderBy: "ended" as const }) };
+  return (
+    <main class="page">
+      <header class="page-head"><h1>Runs</h1>
+        <button type="button" class="primary" disabled={!may("invoke")} title={may("invoke") ? "" : needs("invoke")} onClick={() => (dialog.value = "start")}>Start a run …</button>
+        {!problem && <Commands cli={commandOf(filter) + (orderBy === "ended" ? " --order-by ended" : "")} curl={curl(server, "GET", addressOf("GET /v1/runs", { query }))} />}
+      </header>
+      <Chips filter={filter} change={change} open={(id) => go(href(["runs", id]))} />
+      {problem ? <Misread problem={problem} /> : <Listed filter={filter} text={text} orderBy={orderBy} show={show} change={change} dialog={dialog} close={close} />}
+      {dialog.value === "start" && <Start workflow={search.value.get("start") || valueOf(filter, "workflow")} close={close} />}
+    </main>
+  );
+}
+
+function Misread({ problem }: { problem: string }) {
+  return (
+    <Empty title="The address has no filter that can be read">
+      <p class="problem" role="alert">{problem}</p>
+      <a class="button" href={href(["runs"])}>Show all runs</a>
+    </Empty>
+  );
+}
+
+interface ListedProps {
+  filter: Filter;
+  text: string;
+  orderBy: Order;
+  show: (q: string, order: string) => void;
+  change: (f: Filter) => void;
+  dialog: Signal<Dialog>;
+  close: () => void;
+}
+
+function Listed({ filter, text, orderBy, show, change, dialog, close }: ListedProps) {
+  const columns = parseColumns(keptColumns.value) ?? usualColumns;
+  const focused = useSignal(-1);
   const selected = useSignal<ReadonlySet<string>>(new Set());
   const anchor = useSignal("");
   const scope = `${project.value} ${orderBy} ${text}`;
-  const query = () => ({ ...queryOf(filter, clock.now()), ...(orderBy === "ended" && { orderBy: "ended" as const }) });
   const list = useRuns(filter, text, orderBy);
   const { first, readOlder } = list;
   const rows = list.rows ?? [];
@@ -52,18 +96,27 @@ export function Runs() {
   useEffect(() => {
     selected.value = new Set();
   }, [scope]);
-  useEffect(() => {
-    if (search.value.has("start")) dialog.value = "start";
-  }, [search.value.get("start")]);
-  const show = (q: string, order: string) => go(href(["runs"], { q, order: order === "ended" ? "ended" : "" }));
-  const change = (f: Filter) => show(formatFilter(f), orderBy);
-  const open = (id: string) => go(href(["runs", id]));
+  useLayoutEffect(() => {
+    const at = ids.indexOf(focusLeft());
+    if (at >= 0) focusRow(at);
+  }, []);
+  // The focus goes with its row, which new rows may move to another part of the table.
+  const holder = document.activeElement;
+  useLayoutEffect(() => {
+    const at = /^run-\d+$/.test(holder?.id ?? "") ? ids.indexOf(holder!.getAttribute("title") ?? "") : -1;
+    if (at < 0) return;
+    if (document.activeElement !== holder) focusRow(at);
+    else if (focused.value !== at) focused.value = at;
+  });
   // here is the row with the focus: new rows move those below them, and with them the focus.
   const here = () => Number(/^run-(\d+)$/.exec(document.activeElement?.id ?? "")?.[1] ?? focused.value);
-  const move = (by: number) => {
-    focused.value = Math.max(0, Math.min(rows.length - 1, here() + by));
-    document.getElementById(`run-${focused.value}`)?.focus();
+  const focusRow = (at: number) => {
+    focused.value = at; // its row exists from the next frame on
+    const row = () => document.getElementById(`run-${at}`);
+    if (row()) row()!.focus();
+    else requestAnimationFrame(() => requestAnimationFrame(() => row()?.focus()));
   };
+  const move = (by: number) => focusRow(Math.max(0, Math.min(rows.length - 1, here() + by)));
   const select = (id: string, range: boolean) => {
     selected.value = range ? through(selected.value, ids, anchor.value, id) : toggle(selected.value, id);
     anchor.value = id;
@@ -75,43 +128,35 @@ export function Runs() {
   useKeys({
     j: () => move(1), k: () => move(-1), x: () => selectFocused(false), X: () => selectFocused(true),
   });
-  const close = () => {
-    dialog.value = null;
-    if (search.value.has("start")) show(text, orderBy);
-  };
   const refresh = () => {
     selected.value = new Set();
     first.refresh();
     count.refresh();
   };
+  const focus = (at: number) => {
+    focused.value = at;
+    noteFocus(ids[at] ?? "");
+  };
   const empty = list.rows !== null && rows.length === 0 && !list.more;
   const total = count.data.value && notBelow(count.data.value, rows.length);
   const d = dialog.value;
   return (
-    <main class="page">
-      <header class="page-head"><h1>Runs</h1>
-        <span class="quiet count">{rows.length > 0 && total && `${runs(total)}, ${orderBy === "ended" ? "last ended" : "newest"} first`}</span>
-        <button type="button" class="primary" disabled={!may("invoke")} title={may("invoke") ? "" : needs("invoke")} onClick={() => (dialog.value = "start")}>Start a run …</button>
-        <Commands cli={commandOf(filter) + (orderBy === "ended" ? " --order-by ended" : "")} curl={curl(server, "GET", addressOf("GET /v1/runs", { query: query() }))} />
-      </header>
-      <Chips filter={filter} change={change} open={open} />
-      {problem && <p class="problem" role="alert">{problem}</p>}
+    <>
       {(rows.length > 0 || filter.length > 0) && <Toolbar columns={columns} choose={(c) => (keptColumns.value = formatColumns(c))} orderBy={orderBy}
-        order={(o) => show(text, o)} rows={rows} />}
+        order={(o) => show(text, o)} rows={rows} count={rows.length > 0 && total ? `${runs(total)}, ${orderBy === "ended" ? "last ended" : "newest"} first` : ""} />}
       {first.problem.value && <Trouble problem={first.problem.value} retry={first.refresh} />}
       {list.rows === null && !first.problem.value && <Loading what="runs" />}
       {list.waiting > 0 && <p class="new-rows" role="status"><button type="button" onClick={list.showNew}>
         {list.waiting} new {list.waiting === 1 ? "run matches" : "runs match"}: show</button></p>}
-      {rows.length > 0 && <Table rows={rows} columns={columns} filter={filter} change={change} focus={(i) => (focused.value = i)}
+      {rows.length > 0 && <Table rows={rows} columns={columns} filter={filter} change={change} focused={focused.value} focus={focus}
         isSelected={(id) => selected.value.has(id)} select={select} selectShown={(on) => (selected.value = on ? new Set(ids) : new Set())} />}
       {empty && <NoRuns filter={filter} change={change} />}
       {list.more && <p class="more"><button type="button" onClick={readOlder} disabled={list.reading}>
         {list.reading ? "Reading …" : rows.length === 0 ? "None of the newest match: look at older runs" : "Older runs"}</button></p>}
-      {selected.value.size > 0 && <Selection runs={rows.filter((r) => selected.value.has(r.id))} count={problem ? null : total}
+      {selected.value.size > 0 && <Selection runs={rows.filter((r) => selected.value.has(r.id))} count={total}
         filter={filter} act={(action, target) => (dialog.value = { action, target })} clear={() => (selected.value = new Set())} />}
-      {d === "start" && <Start workflow={search.value.get("start") || valueOf(filter, "workflow")} close={close} />}
       {d !== null && typeof d === "object" && <Bulk action={d.action} target={d.target} done={refresh} close={close} />}
-    </main>
+    </>
   );
 }
 
@@ -129,9 +174,10 @@ interface ToolbarProps {
   orderBy: string;
   order: (by: string) => void;
   rows: Run[];
+  count: string;
 }
 
-function Toolbar({ columns, choose, orderBy, order, rows }: ToolbarProps) {
+function Toolbar({ columns, choose, orderBy, order, rows, count }: ToolbarProps) {
   const attributes = [...new Set([...rows.flatMap((r) => Object.keys(r.attributes)), ...columns.flatMap((c) => c.split("attribute.")[1] ?? [])])].sort().slice(0, 20);
   return (
     <div class="toolbar">
@@ -146,6 +192,7 @@ function Toolbar({ columns, choose, orderBy, order, rows }: ToolbarProps) {
           <button type="button" onClick={() => choose(usualColumns)}>The usual ones</button>
         </div>
       </details>
+      <span class="quiet count">{count}</span>
     </div>
   );
 }

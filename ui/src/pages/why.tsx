@@ -7,8 +7,8 @@ import { clock, tick } from "../clock";
 import { formatDuration } from "../lib/duration";
 import { formatTerm } from "../lib/filter";
 import { curl } from "../lib/shell";
-import { durationOf, hasEnded } from "../lib/status";
-import { commandsOf, lookOf, needsNobody, nextOf } from "../lib/why";
+import { durationOf, hasEnded, lookOf } from "../lib/status";
+import { commandsOf, needsNobody, nextOf } from "../lib/why";
 import { href, project } from "../location";
 import { Commands } from "../parts/copy";
 import { Gated } from "../parts/gated";
@@ -130,7 +130,7 @@ function Row({ run, reason: r, next, acted, choose }: RowProps) {
   ].filter(Boolean);
   return (
     <li data-kind={r.kind}>
-      <p class="lead"><Glyph look={lookOf(r)} /><span>{r.sentence} <span class="when">
+      <p class="lead"><Glyph look={lookOf(r.kind)} /><span>{r.sentence} <span class="when">
         {when.map((part) => <> · {part}</>)}
       </span></span></p>
       {r.condition && <p class="error-text mono">if {r.condition}</p>}

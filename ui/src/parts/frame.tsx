@@ -112,9 +112,11 @@ function Paused() {
   );
 }
 
+// isHere reports whether an entry is that of the page. A filter that no entry has is one of its page.
 function isHere(segment: string, q: string): boolean {
   const at = page.value.segments;
-  return at[0] === segment && (at.length > 1 ? q === "" : (search.value.get("q") ?? "") === q);
+  const filter = at.length > 1 ? "" : search.value.get("q") ?? "";
+  return at[0] === segment && (filter === q || (q === "" && !lists.some((l) => l.filter === filter)));
 }
 
 function TopBar() {

@@ -10,7 +10,7 @@ type Keys = Array<[keys: string, what: string]>;
 const groups: Array<[title: string, keys: Keys]> = [
   ["Everywhere", [["Ctrl K", "go to a run, page or action"], ["/", "filter"], ["p", "pause what changes by itself"], ["Esc", "close"], ["?", "this list"]]],
   ["Lists", [["j", "next row"], ["k", "previous row"], ["Enter", "open the run"], ["x", "select the row"], ["X", "select all up to it"]]],
-  ["A run", [["t", "timeline"], ["l", "log"], ["d", "data"], ["s", "steps"], ["h", "hooks and waits"], ["f", "family"], ["m", "messages"], ["u", "back to the list"]]],
+  ["A run", [["t", "timeline"], ["l", "log"], ["d", "data"], ["s", "steps"], ["h", "hooks and waits"], ["f", "family"], ["m", "messages"], ["u", "back to the list"], ["[", "previous run of the list"], ["]", "next run of the list"]]],
   ["Timeline", [["+", "zoom in"], ["−", "zoom out"], ["0", "show all"], [".", "follow"], ["e", "next failure"], ["n", "what it waits for"]]],
 ];
 
