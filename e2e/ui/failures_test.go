@@ -130,6 +130,7 @@ func (i *installation) runsOf(workflow string) int {
 
 func compareScene(b *tab, first, second string) {
 	b.open("/ui/default/compare")
+	b.shows("Select two in Runs")
 	b.shows("Choose two runs")
 	b.fill("input[name=a]", first)
 	b.fill("input[name=b]", second)

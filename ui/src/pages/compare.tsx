@@ -16,6 +16,7 @@ import { Status } from "../parts/icon";
 import { Name } from "../parts/name";
 import { Empty, Loading, Trouble } from "../parts/notice";
 import { useResource } from "../resource";
+import { listAddress } from "../runlist";
 import { may } from "../session";
 import { readRun } from "./readrun";
 
@@ -29,7 +30,7 @@ export function Compare() {
     <main class="page">
       <header class="page-head"><h1>Compare runs</h1></header>
       <Choose key={`${a} ${b}`} a={a} b={b} />
-      {a && b ? <Both key={`${a} ${b}`} a={a} b={b} /> : <Empty title="Choose two runs"><p>Their IDs are at the head of their pages.</p></Empty>}
+      {a && b ? <Both key={`${a} ${b}`} a={a} b={b} /> : <Empty title="Choose two runs"><p>Select two in <a href={listAddress()} data-back>Runs</a>, by their boxes or with <kbd>x</kbd>, and press Compare.</p></Empty>}
     </main>
   );
 }
