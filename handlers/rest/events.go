@@ -347,11 +347,15 @@ func newFailureJSON(code string, e *entities.Event) *api.Failure {
 		Code    any
 		Message string
 		Details json.RawMessage
+		Stack   json.RawMessage
 	}
 	if json.Unmarshal(value, &f.Message) == nil || json.Unmarshal(value, &object) != nil {
 		return f
 	}
 	f.Message, f.Details = object.Message, object.Details
+	if f.Details == nil && object.Stack != nil {
+		f.Details = []byte(`{"stack":` + string(object.Stack) + `}`) // as the Go SDK has it
+	}
 	if text, ok := object.Code.(string); ok && code == "" {
 		f.Code = text
 	}

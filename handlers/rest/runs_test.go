@@ -61,6 +61,7 @@ func TestFailedRun(t *testing.T) {
 	a := newAPI(t)
 	for payload, want := range map[string]string{
 		`{"message":"no","code":"declined","details":{"a":[1]},"more":1}`: `{"code":"E","message":"no","details":{"a":[1]}}`,
+		`{"name":"Error","message":"no","stack":"at f"}`:                  `{"code":"E","message":"no","details":{"stack":"at f"}}`,
 		`"no"`:           `{"code":"E","message":"no"}`,
 		`{"message":1}`:  `{"code":"E"}`,
 		`[]`:             `{"code":"E"}`,

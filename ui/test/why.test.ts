@@ -55,7 +55,8 @@ test("messages have a state, and say why they cannot be retried", () => {
     assert.equal(stateOfMessage(m, now).word, word);
     assert.equal(cannotRetry(m) === "", retry, word);
   }
-  for (const [lastError, want] of [['{"message":"the bank is busy","code":"busy"}', "busy: the bank is busy"], ["answered 500", "answered 500"], ["", ""]] as const) {
+  for (const [lastError, want] of [['{"message":"the bank is busy","code":"busy"}', "busy: the bank is busy"], ["answered 500", "answered 500"], ["", ""],
+    [String.raw`"<b> \u05dc\nline"`, "<b> ל\nline"], ['{"details":1}', '{"details":1}'], ["null", "null"]] as const) {
     assert.equal(errorOf(message({ lastError })), want);
   }
 });

@@ -166,10 +166,8 @@ export function readable(text: string): string {
 
 // withValue returns the text of an object with one more key, whose value is the text of JSON and stays as it was written.
 export function withValue(object: Record<string, unknown>, key: string, text: string): string {
-  const value: JsonObject = { kind: "object", entries: [{ key, keyText: JSON.stringify(key), value: parseJson(text) }] };
-  const rest = parseJson(JSON.stringify(object));
-  if (rest.kind === "object") value.entries.push(...rest.entries);
-  return writeJson(value, false);
+  const rest = JSON.stringify(object).slice(1);
+  return `{${JSON.stringify(key)}:${writeJson(parseJson(text), false)}${rest === "}" ? "" : ","}${rest}`;
 }
 
 // TreeRow is a line of a tree of which some parts are open.
@@ -189,18 +187,29 @@ export function treeRows(root: JsonValue, isOpen: (path: string, level: number, 
     const open = size > 0 && isOpen(path, level, size);
     rows.push({ path, label, level, value, open });
     if (!open) return;
-    if (value.kind === "array") value.items.forEach((item, i) => add(item, `${path}[${i}]`, String(i), level + 1));
-    if (value.kind === "object") {
-      const seen = new Map<string, number>();
-      for (const e of value.entries) {
-        const n = seen.get(e.key) ?? 0;
-        seen.set(e.key, n + 1);
-        add(e.value, pathTo(path, e.key) + (n > 0 ? `#${n + 1}` : ""), e.key, level + 1);
-      }
-    }
+    for (const p of partsOf(value, path)) add(p.value, p.path, p.label, level + 1);
   };
   add(root, "$", null, 0);
   return rows;
+}
+
+// Part is a value in another one, with its path and its key or index.
+export interface Part {
+  path: string;
+  label: string;
+  value: JsonValue;
+}
+
+// partsOf returns the parts of a value that has a path. Of a key that is there twice, the second one has the path key#2.
+export function partsOf(value: JsonValue, path: string): Part[] {
+  if (value.kind === "array") return value.items.map((item, i) => ({ value: item, path: `${path}[${i}]`, label: String(i) }));
+  if (value.kind !== "object") return [];
+  const seen = new Map<string, number>();
+  return value.entries.map((e) => {
+    const n = (seen.get(e.key) ?? 0) + 1;
+    seen.set(e.key, n);
+    return { value: e.value, path: pathTo(path, e.key) + (n > 1 ? `#${n}` : ""), label: e.key };
+  });
 }
 
 // openDepth returns how many levels of a tree can be open at first, at most three, with so many lines at most. Parts that are

@@ -24,11 +24,13 @@ export function workOf(m: Message): string {
 
 // errorOf returns why the last delivery failed; empty if none did. The failure of a step is JSON.
 export function errorOf(m: Message): string {
+  const text = m.lastError ?? "";
   try {
-    const { code, message } = JSON.parse(m.lastError ?? "") as { code?: string; message?: string };
-    return [code, message].filter(Boolean).join(": ");
+    const failure = JSON.parse(text) as { code?: string; message?: string } | string | null;
+    if (typeof failure === "string") return failure;
+    return [failure?.code, failure?.message].filter(Boolean).join(": ") || text;
   } catch {
-    return m.lastError ?? "";
+    return text;
   }
 }
 

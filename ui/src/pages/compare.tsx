@@ -6,7 +6,7 @@ import { tick } from "../clock";
 import { barOf } from "../lib/bars";
 import { alignSteps, byName, diffJson, isDifferent, timeOfStep, type DiffRow, type Pair } from "../lib/diff";
 import { formatDuration } from "../lib/duration";
-import { member, parseJson } from "../lib/jsontext";
+import { member, parseJson, readable } from "../lib/jsontext";
 import { shortId } from "../lib/path";
 import { curl } from "../lib/shell";
 import { durationOf, stateOfRun, stateOfStep } from "../lib/status";
@@ -199,8 +199,11 @@ function Payload({ a, b, type }: { a: Run; b: Run; type: "run_created" | "run_en
 const shownText = 300;
 
 function DiffLine({ row: r }: { row: DiffRow }) {
-  const value = (text: string | undefined, other: string) =>
-    text === undefined ? <span class="quiet">{r.kind === "parent" ? "" : other}</span> : text.length > shownText ? text.slice(0, shownText) + " …" : text;
+  const value = (text: string | undefined, other: string) => {
+    if (text === undefined) return <span class="quiet">{r.kind === "parent" ? "" : other}</span>;
+    const shown = readable(text);
+    return shown.length > shownText ? shown.slice(0, shownText) + " …" : shown;
+  };
   return (
     <tr class={r.kind}>
       <th scope="row" style={{ paddingLeft: `${8 + r.level * 14}px` }}>{r.label || "the whole"}</th>

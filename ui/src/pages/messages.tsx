@@ -10,6 +10,7 @@ import { project } from "../location";
 import { Commands, Copy } from "../parts/copy";
 import { Status } from "../parts/icon";
 import { Gated } from "../parts/gated";
+import { Lines } from "../parts/lines";
 import { Empty, Loading, Trouble } from "../parts/notice";
 import { Age } from "../parts/time";
 import { useResource } from "../resource";
@@ -51,7 +52,7 @@ function Row({ message: m, done, discard }: { message: Message; done: () => void
       <td>{m.deploymentId || <span class="quiet none">–</span>}</td>
       <td class="num">{m.deliveryCount}</td>
       <td class="num">{m.parkedAt ? <span class="quiet">parked <Age at={m.parkedAt} /></span> : <Age at={m.dueAt} />}</td>
-      <td class="error-text">{errorOf(m) || <span class="quiet none">–</span>}</td>
+      <td class="error-text">{m.lastError ? <Lines text={errorOf(m)} label="Last error" /> : <span class="quiet none">–</span>}</td>
       <td><div class="remedies"><Retry id={m.id} off={cannotRetry(m)} done={done} /><Gated permission="write" act={discard}>Discard …</Gated></div></td>
     </tr>
   );

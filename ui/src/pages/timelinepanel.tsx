@@ -6,9 +6,10 @@ import { formatDuration } from "../lib/duration";
 import { startOf, stateOfName, stateOfPart, type Item } from "../lib/lanes";
 import { isSdkId, titleOf, titleOfId, titleOfPart } from "../lib/names";
 import { curl, quote } from "../lib/shell";
-import { href } from "../location";
+import { href, project } from "../location";
 import { Commands, Copy } from "../parts/copy";
 import { Status } from "../parts/icon";
+import { Payload } from "../parts/payload";
 import { Age, Clock, Exact } from "../parts/time";
 
 export function TimelinePanel({ run, of, item, close }: { run: Run; of: string; item: Item; close: () => void }) {
@@ -51,7 +52,8 @@ function timesOf(p: TimelinePart, now: number): Array<[string, number]> {
 
 function PartFacts({ run, part: p }: { run: string; part: TimelinePart }) {
   const log = (seq: number) => `${href(["runs", run, "log"])}#e${seq}`;
-  const result = p.attempts?.at(-1)?.endSeq;
+  const result = p.attempts?.findLast((a) => a.endSeq !== undefined)?.endSeq;
+  const payload = (title: string, seq: number) => <><h3>{title}</h3><Payload key={seq} project={project.value} run={run} seq={seq} lines={12} /></>;
   return <>
     <dl class="facts">
       <div><dt>{p.childId ? "child run" : p.kind}</dt><dd class="mono">{p.id}{isSdkId(p.id) && <Copy text={p.id} what="the ID" />}</dd></div>
@@ -68,10 +70,11 @@ function PartFacts({ run, part: p }: { run: string; part: TimelinePart }) {
         {a.outcome ? <a href={log(a.endSeq ?? a.seq)}>{a.outcome}{a.code && `, ${a.code}`}</a> : "running"}
         {a.retryAfter && <span class="quiet">, again <Age at={a.retryAfter} /></span>}</li>
     ))}</ol>{p.cut && <p class="quiet">Earlier attempts are in the log.</p>}</>}
-    {p.received && <><h3>Received</h3><ol class="tl-attempts">{p.received.map((r) => <li><Clock at={r.at} />: <a href={log(r.seq)}>payload</a></li>)}</ol></>}
+    {p.received && <><h3>Received</h3><ol class="tl-attempts">{p.received.map((r) => <li><Clock at={r.at} />: <a href={log(r.seq)}>payload</a></li>)}</ol>
+      <Payload key={p.received.length} project={project.value} run={run} seq={p.received.at(-1)!.seq} lines={12} /></>}
+    {p.kind !== "wait" && p.seq > 0 && payload(p.kind === "step" ? "Input" : "Metadata", p.seq)}
+    {result !== undefined && payload(p.status === "completed" ? "Output" : "Last error", result)}
     <p class="tl-links"><a class="button" href={href(["runs", run, "log"], { of: p.id })}>Events</a>
-      {p.kind !== "wait" && p.seq > 0 && <a class="button" href={log(p.seq)}>{p.kind === "step" ? "Input" : "Metadata"}</a>}
-      {result !== undefined && <a class="button" href={log(result)}>{p.status === "completed" ? "Output" : "Last error"}</a>}
       {p.childId && <a class="button" href={href(["runs", p.childId])}>Open the run</a>}</p>
     {p.kind === "step" && <Commands cli={`stepwell steps show ${run} ${quote(p.id)}`}
       curl={curl(server, "GET", addressOf("GET /v1/runs/{id}/steps/{stepId}", { path: { id: run, stepId: p.id } }))} />}

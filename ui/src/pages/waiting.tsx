@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import type { Api, Hook, ListedSignal, Wait } from "../api.gen";
 import { addressOf, call, callText, server } from "../api";
-import { member, parseJson, writeJson } from "../lib/jsontext";
+import { member, parseJson, readable, writeJson } from "../lib/jsontext";
 import { titleOfHook, titleOfWait } from "../lib/names";
 import { shortId } from "../lib/path";
 import { curl, quote } from "../lib/shell";
@@ -100,7 +100,7 @@ async function readSignals(query: Api["GET /v1/signals"]["query"], signal?: Abor
   const items = member(parseJson(text), "data");
   answer.data.forEach((s, i) => {
     const data = items?.kind === "array" ? member(items.items[i], "data") : undefined;
-    if (data) s.data = writeJson(data, false);
+    if (data) s.data = readable(writeJson(data, false));
   });
   return answer;
 }

@@ -5,7 +5,7 @@ import type { Explanation, Reason, Remedy, Run } from "../api.gen";
 import { addressOf, call, server } from "../api";
 import { clock, tick } from "../clock";
 import { formatDuration } from "../lib/duration";
-import { formatTerm } from "../lib/filter";
+import { formatFilter, type Filter } from "../lib/filter";
 import { curl } from "../lib/shell";
 import { durationOf, hasEnded, lookOf } from "../lib/status";
 import { commandsOf, needsNobody, nextOf } from "../lib/why";
@@ -13,6 +13,7 @@ import { href, project } from "../location";
 import { Commands } from "../parts/copy";
 import { Gated } from "../parts/gated";
 import { Glyph } from "../parts/icon";
+import { Lines } from "../parts/lines";
 import { Trouble } from "../parts/notice";
 import { Age, Clock } from "../parts/time";
 import { useResource } from "../resource";
@@ -22,7 +23,6 @@ import { Cancel, Deploy, Discard, Resume, Retry, Send, Signal } from "./actions"
 const pollEvery = 5000; // for what the log does not show, such as a function that fails
 const longestTimer = 3_600_000; // browsers know no timers of months
 const opened = 2; // reasons that are shown at once
-const shownText = 400; // characters of an error
 
 interface WhyProps {
   run: Run;
@@ -65,18 +65,25 @@ function End({ run, end }: { run: Run; end: NonNullable<Explanation["end"]> }) {
   return (
     <section class="why blocked" aria-label="How it ended">
       <p class="lead"><Glyph look="failed" /><span><strong>Failed <Age at={end.at} />: {end.error?.code || "without a code"}.</strong> After {took}, with {event}.</span></p>
-      <Text text={end.error?.message ?? ""} />
+      <div class="error-text"><Lines text={end.error?.message ?? ""} label="Error" /><Lines text={stackOf(end.error?.details)} label="Stack" /></div>
       <div class="remedies">
-        {may("read") && <a class="button" href={href(["runs", run.id, "data"])}>The whole error</a>}
-        <a class="button" href={href(["runs"], { q: `${formatTerm({ field: "workflow", value: run.workflow })} status:failed created:24h` })}>Others that failed today</a>
+        {may("read") && <a class="button" href={href(["runs", run.id, "data"])}>Input and error</a>}
+        <a class="button" href={href(["runs"], { q: formatFilter(like(run, end.error?.code)) })}>Others that failed so today</a>
       </div>
     </section>
   );
 }
 
-function Text({ text }: { text: string }) {
-  if (!text) return null;
-  return <p class="error-text">{text.slice(0, shownText)}{text.length > shownText && " …"}</p>;
+// like returns the filter of the runs that have failed today as the run has.
+function like(run: Run, code: string | undefined): Filter {
+  const filter: Filter = [{ field: "workflow", value: run.workflow }, { field: "status", value: "failed" }];
+  if (code) filter.push({ field: "error", value: code });
+  return [...filter, { field: "created", value: "24h" }];
+}
+
+function stackOf(details: unknown): string {
+  const stack = typeof details === "object" && details !== null && "stack" in details ? details.stack : "";
+  return typeof stack === "string" ? stack : "";
 }
 
 interface Chosen {
@@ -134,9 +141,9 @@ function Row({ run, reason: r, next, acted, choose }: RowProps) {
         {when.map((part) => <> · {part}</>)}
       </span></span></p>
       {r.condition && <p class="error-text mono">if {r.condition}</p>}
-      {error && <p class="error-text">last error: {error.code && <strong>{error.code}</strong>}{error.code && error.message && ": "}
-        {error.message?.slice(0, shownText)}{(error.message?.length ?? 0) > shownText && " …"}
-        {error.seq && <> <a href={`${href(["runs", run.id, "log"])}#e${error.seq}`}>event {error.seq.toLocaleString("en")}</a></>}</p>}
+      {error && <div class="error-text">
+        <p>last error{error.seq && <>, <a href={`${href(["runs", run.id, "log"])}#e${error.seq}`}>event {error.seq.toLocaleString("en")}</a></>}:</p>
+        <Lines text={[error.code, error.message].filter(Boolean).join(": ")} label="Last error" /></div>}
       <div class="remedies">{r.remedies.map((name) => <Button name={name} run={run} reason={r} acted={acted} choose={choose} />)}</div>
     </li>
   );

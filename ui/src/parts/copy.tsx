@@ -1,21 +1,25 @@
 // Buttons that copy.
 import { useSignal } from "@preact/signals";
 
-// copy puts a text on the clipboard. Without one, as over plain HTTP, it reports false.
-async function copy(text: string): Promise<boolean> {
+// copy puts a text on the clipboard and says so. There may be no clipboard, as over plain HTTP.
+async function copy(text: string): Promise<string> {
   try {
     await navigator.clipboard.writeText(text);
-    return true;
+    return "copied";
   } catch {
-    return false;
+    return "no clipboard: select it";
   }
 }
 
 // Copy copies a text. A text that is long to make is made when it is asked for.
-export function Copy({ text, label, what }: { text: string | (() => string); label?: string; what: string }) {
+export function Copy({ text, label, what }: { text: string | (() => string | Promise<string>); label?: string; what: string }) {
   const done = useSignal("");
   const press = async () => {
-    done.value = (await copy(typeof text === "string" ? text : text())) ? "copied" : "no clipboard: select it";
+    try {
+      done.value = await copy(typeof text === "string" ? text : await text());
+    } catch (err) {
+      done.value = (err as Error).message;
+    }
     setTimeout(() => (done.value = ""), 2000);
   };
   return (
