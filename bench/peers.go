@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -15,6 +17,7 @@ const (
 	byFlowOnly     = "flow"
 	onDBOS         = "DBOS"
 	onRestate      = "Restate"
+	onTemporal     = "Temporal"
 
 	oneStep   = "1 step"
 	tenSteps  = "10 steps"
@@ -25,35 +28,39 @@ const (
 
 // candidate is what the part peers compares: Stepwell in one of its ways, or a peer.
 type candidate struct {
-	name string
-	app  string // the folder of the peer's app in bench/peers; empty for Stepwell
-	// start starts the candidate. App is the path of the built app.
-	start func(ctx context.Context, b *bench, of *contender, app string) error
+	name     string
+	packages []string // of a peer: its programs, built in bench/peers
+	start    func(ctx context.Context, b *bench, of *contender) error
 }
+
+func (c candidate) isPeer() bool { return len(c.packages) > 0 }
 
 // candidates are all in the order of the report.
 var candidates = []candidate{
-	{bySDK, "", ofStepwell("each result is on disk before the next step begins", "",
+	{bySDK, nil, ofStepwell("each result is on disk before the next step begins", "",
 		func(ctx context.Context, s *testbed, shape string) (time.Time, report, error) {
 			return runBySDK(ctx, s, eachStep.Name(), shape)
 		})},
-	{bySDKBatch, "", ofStepwell("results are on disk with the answer to the call", "",
+	{bySDKBatch, nil, ofStepwell("results are on disk with the answer to the call", "",
 		func(ctx context.Context, s *testbed, shape string) (time.Time, report, error) {
 			return runBySDK(ctx, s, batches.Name(), shape)
 		})},
-	{byContractOnly, "", ofStepwell("remote steps: a call each", "",
+	{byContractOnly, nil, ofStepwell("remote steps: a call each", "",
 		func(ctx context.Context, s *testbed, shape string) (time.Time, report, error) {
 			return runByContract(ctx, s, workflowPrefix+shape)
 		})},
-	{byFlowOnly, "", ofStepwell("remote steps: a call each", signalNap, runByFlow)},
-	{onDBOS, "dbos", startDBOS},
-	{onRestate, "restate", startRestate},
+	{byFlowOnly, nil, ofStepwell("remote steps: a call each", signalNap, runByFlow)},
+	{onDBOS, []string{"./dbos"}, startDBOS},
+	{onRestate, []string{"./restate"}, startRestate},
+	{onTemporal, []string{"./temporal", "go.temporal.io/server/cmd/server", "go.temporal.io/server/cmd/tools/sql"},
+		startTemporal},
 }
 
 // contender is a candidate that is being measured.
 type contender struct {
 	meter
 
+	bin   string // folder of the peer's programs
 	about string // version and settings
 	lacks string // the case that it does not have
 	load  func(ctx context.Context, shape string, inFlight int, window time.Duration) (*sample, error)
@@ -67,14 +74,14 @@ func (of *contender) stop() (err error) {
 	return err
 }
 
-// newDatabase creates a database for the time of the measurement, and returns its URL.
+// newDatabase creates a database for the time of the measurement, and returns its name.
 func (of *contender) newDatabase(ctx context.Context) (string, error) {
 	database, err := of.cluster.newDatabase(ctx)
 	if err != nil {
 		return "", err
 	}
 	of.stops = append(of.stops, func() error { return of.cluster.drop(database) })
-	return of.cluster.url(role, database), nil
+	return database, nil
 }
 
 // peerLoad is a load for all candidates: runs of a shape, in a closed loop.
@@ -96,10 +103,10 @@ func measurePeers(ctx context.Context, b *bench) (rows []row, err error) {
 		return nil, fmt.Errorf("make a folder for the peers' apps: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	apps, missing := map[string]string{}, map[string]error{}
+	missing := map[string]error{}
 	for _, c := range candidates {
-		if c.app != "" {
-			apps[c.name], missing[c.name] = b.buildPeer(ctx, c.app, dir)
+		if c.isPeer() {
+			missing[c.name] = b.buildPeer(ctx, c, filepath.Join(dir, c.name))
 		}
 	}
 	for round := range b.rounds {
@@ -107,14 +114,15 @@ func measurePeers(ctx context.Context, b *bench) (rows []row, err error) {
 			if missing[c.name] != nil {
 				continue
 			}
-			of := &contender{meter: meter{cluster: b.cluster}}
-			missing[c.name] = c.start(ctx, b, of, apps[c.name])
-			var got []row
-			if err = missing[c.name]; err == nil {
-				got, err = b.measureContender(ctx, c.name, of, round+1)
-			} else if c.app != "" && ctx.Err() == nil {
-				err = nil
+			of := &contender{meter: meter{cluster: b.cluster}, bin: filepath.Join(dir, c.name)}
+			if err := c.start(ctx, b, of); err != nil {
+				missing[c.name] = errors.Join(err, of.stop())
+				if !c.isPeer() || ctx.Err() != nil {
+					return nil, fmt.Errorf("%s: %w", c.name, missing[c.name])
+				}
+				continue
 			}
+			got, err := b.measureContender(ctx, c.name, of, round+1)
 			if err := errors.Join(err, of.stop()); err != nil {
 				return nil, fmt.Errorf("%s: %w", c.name, err)
 			}
@@ -124,7 +132,7 @@ func measurePeers(ctx context.Context, b *bench) (rows []row, err error) {
 	for _, c := range candidates {
 		if err := missing[c.name]; err != nil {
 			say("%s cannot be measured: %v", c.name, err)
-			rows = append(rows, row{Case: notHad, Variant: c.name, About: err.Error()})
+			rows = append(rows, row{Case: notHad, Variant: c.name, About: oneLine(err)})
 		}
 	}
 	return rows, ctx.Err()
@@ -156,8 +164,8 @@ func (b *bench) measureContender(ctx context.Context, name string, of *contender
 // ofStepwell returns how to start Stepwell, and to have runs of a shape carried out.
 func ofStepwell(
 	about, lacks string, run func(ctx context.Context, s *testbed, shape string) (time.Time, report, error),
-) func(context.Context, *bench, *contender, string) error {
-	return func(ctx context.Context, b *bench, of *contender, _ string) error {
+) func(context.Context, *bench, *contender) error {
+	return func(ctx context.Context, b *bench, of *contender) error {
 		s, err := b.newTestbed(ctx, "all")
 		if err != nil {
 			return err
@@ -175,9 +183,14 @@ func ofStepwell(
 	}
 }
 
+// oneLine returns the beginning of an error for a cell of a table.
+func oneLine(err error) string {
+	return fmt.Sprintf("%.300s", strings.ReplaceAll(strings.Join(strings.Fields(err.Error()), " "), "|", "/"))
+}
+
 // peersOnly returns the rows of the peers.
 func peersOnly(rows []row) []row {
 	return only(rows, func(r row) bool {
-		return slices.ContainsFunc(candidates, func(c candidate) bool { return c.name == r.Variant && c.app != "" })
+		return slices.ContainsFunc(candidates, func(c candidate) bool { return c.name == r.Variant && c.isPeer() })
 	})
 }

@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"debug/buildinfo"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -15,35 +17,35 @@ import (
 // peersFolder is the module with the apps of the peers, relative to the server's module.
 const peersFolder = "bench/peers"
 
-// buildPeer builds the app of a peer, and returns its path.
-func (b *bench) buildPeer(ctx context.Context, app, dir string) (string, error) {
-	say("building the app of %s", app)
-	path := filepath.Join(dir, app)
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "./"+app)
+// buildPeer builds the programs of a peer into a folder.
+func (b *bench) buildPeer(ctx context.Context, c candidate, dir string) error {
+	say("building %s", c.name)
+	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-o", dir + "/"}, c.packages...)...)
 	cmd.Dir = filepath.Join(b.root, peersFolder)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w: %s", err, out)
+		return fmt.Errorf("go build: %w: %s", err, out)
 	}
-	return path, nil
+	return nil
 }
 
-// versionOf returns the name and the version of a module that a program was built with.
-func versionOf(program, module string) (string, error) {
-	info, err := buildinfo.ReadFile(program)
+// version returns the name and the version of a module that a program of the peer was built from.
+func (of *contender) version(program, module string) (string, error) {
+	info, err := buildinfo.ReadFile(filepath.Join(of.bin, program))
 	if err != nil {
 		return "", fmt.Errorf("read the version of %s: %w", module, err)
 	}
-	for _, d := range info.Deps {
-		if d.Path == module {
-			return module + " " + d.Version, nil
+	for _, m := range append(info.Deps, &info.Main) {
+		if m.Path == module {
+			return module + " " + m.Version, nil
 		}
 	}
 	return "", fmt.Errorf("%s was built without %s", program, module)
 }
 
 // startApp starts the app of the peer.
-func (of *contender) startApp(ctx context.Context, path string, env ...string) error {
-	a, err := launchApp(exec.CommandContext(context.WithoutCancel(ctx), path), "app "+filepath.Base(path), env...)
+func (of *contender) startApp(ctx context.Context, name string, env ...string) error {
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(of.bin, name))
+	a, err := launchApp(cmd, "app "+name, env...)
 	if err != nil {
 		return err
 	}
@@ -59,9 +61,32 @@ func (of *contender) startApp(ctx context.Context, path string, env ...string) e
 	return nil
 }
 
+// startServer starts the server of the peer.
+func (of *contender) startServer(
+	ctx context.Context, ready *regexp.Regexp, env []string, program string, args ...string,
+) (err error) {
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), program, args...)
+	cmd.Env = env
+	if of.server, _, err = launch(filepath.Base(program), cmd, ready, nil); err != nil {
+		return err
+	}
+	of.stops = append(of.stops, of.server.stop)
+	return nil
+}
+
+// newFolder creates a folder on the disk of Postgres for the time of the measurement.
+func (of *contender) newFolder() (string, error) {
+	dir, err := os.MkdirTemp(of.cluster.dir, "peer-")
+	if err != nil {
+		return "", fmt.Errorf("make a folder for a peer: %w", err)
+	}
+	of.stops = append(of.stops, func() error { return os.RemoveAll(dir) })
+	return dir, nil
+}
+
 // startDBOS starts DBOS, which is a library of the app.
-func startDBOS(ctx context.Context, _ *bench, of *contender, app string) error {
-	version, err := versionOf(app, "github.com/dbos-inc/dbos-transact-golang")
+func startDBOS(ctx context.Context, _ *bench, of *contender) error {
+	version, err := of.version("dbos", "github.com/dbos-inc/dbos-transact-golang")
 	if err != nil {
 		return err
 	}
@@ -70,15 +95,15 @@ func startDBOS(ctx context.Context, _ *bench, of *contender, app string) error {
 	if err != nil {
 		return err
 	}
-	return of.startApp(ctx, app, "DATABASE_URL="+database)
+	return of.startApp(ctx, "dbos", "DATABASE_URL="+of.cluster.url(role, database))
 }
 
 // restateReady matches the log line of a server that can be told of an app.
 var restateReady = regexp.MustCompile(`"Server listening".*"server_name":"admin-api-server"`)
 
 // startRestate starts a server of Restate, which stores everything in files, and the app.
-func startRestate(ctx context.Context, b *bench, of *contender, app string) error {
-	sdk, err := versionOf(app, "github.com/restatedev/sdk-go")
+func startRestate(ctx context.Context, b *bench, of *contender) error {
+	sdk, err := of.version("restate", "github.com/restatedev/sdk-go")
 	if err != nil {
 		return err
 	}
@@ -91,14 +116,13 @@ func startRestate(ctx context.Context, b *bench, of *contender, app string) erro
 		return fmt.Errorf("ask Restate for its version: %w", err)
 	}
 	of.about = strings.TrimSpace(string(version)) + ", " + sdk + "; one node, default settings; each write is synced"
-	dir, err := os.MkdirTemp(b.cluster.dir, "restate-") // on the disk of Postgres
+	dir, err := of.newFolder()
 	if err != nil {
-		return fmt.Errorf("make a folder for Restate: %w", err)
+		return err
 	}
-	of.stops = append(of.stops, func() error { return os.RemoveAll(dir) })
-	env := []string{"HOME=" + dir, "RESTATE_DISABLE_TELEMETRY=true", "RESTATE_LOG_FORMAT=json"}
-	at := map[string]string{}
-	for _, name := range []string{"RESTATE_INGRESS__BIND_ADDRESS", "RESTATE_ADMIN__BIND_ADDRESS", "RESTATE_BIND_ADDRESS"} {
+	const ingress, admin, fabric = "RESTATE_INGRESS__BIND_ADDRESS", "RESTATE_ADMIN__BIND_ADDRESS", "RESTATE_BIND_ADDRESS"
+	env, at := []string{"HOME=" + dir, "RESTATE_DISABLE_TELEMETRY=true", "RESTATE_LOG_FORMAT=json"}, map[string]string{}
+	for _, name := range []string{ingress, admin, fabric} {
 		port, err := freePort()
 		if err != nil {
 			return err
@@ -106,14 +130,11 @@ func startRestate(ctx context.Context, b *bench, of *contender, app string) erro
 		at[name] = fmt.Sprintf("127.0.0.1:%d", port)
 		env = append(env, name+"="+at[name])
 	}
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), program, "--no-logo", "--base-dir", dir, "--listen-mode", "tcp")
-	cmd.Env = env
-	if of.server, _, err = launch("Restate", cmd, restateReady, nil); err != nil {
+	err = of.startServer(ctx, restateReady, env, program, "--no-logo", "--base-dir", dir, "--listen-mode", "tcp")
+	if err != nil {
 		return err
 	}
-	of.stops = append(of.stops, of.server.stop)
-	return of.startApp(ctx, app, "RESTATE_INGRESS=http://"+at["RESTATE_INGRESS__BIND_ADDRESS"],
-		"RESTATE_ADMIN=http://"+at["RESTATE_ADMIN__BIND_ADDRESS"])
+	return of.startApp(ctx, "restate", "RESTATE_INGRESS=http://"+at[ingress], "RESTATE_ADMIN=http://"+at[admin])
 }
 
 // restateServer installs the server of Restate, and returns its path.
@@ -128,4 +149,47 @@ func (b *bench) restateServer(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("found %d servers of Restate for this platform, want one", len(found))
 	}
 	return filepath.Abs(found[0])
+}
+
+// temporalReady matches the log line of a server that serves its API.
+var temporalReady = regexp.MustCompile(`"msg":"Starting to serve on frontend listener"`)
+
+// startTemporal starts a server of Temporal with all its services, on two databases, and the app. Its ports are the
+// default ones, because it cannot store most of those that the kernel calls free.
+func startTemporal(ctx context.Context, _ *bench, of *contender) error {
+	server, err1 := of.version("server", "go.temporal.io/server")
+	sdk, err2 := of.version("temporal", "go.temporal.io/sdk")
+	dir, err3 := of.newFolder()
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return err
+	}
+	of.about = server + ", " + sdk + "; one process, default settings: 4 shards, at most 30 connections; local " +
+		"activities, whose results are on disk with the end of the workflow's task"
+	env := []string{"DB=postgres12", "POSTGRES_SEEDS=127.0.0.1", "DB_PORT=" + strconv.Itoa(of.cluster.port),
+		"POSTGRES_USER=" + role, "TEMPORAL_BROADCAST_ADDRESS=127.0.0.1",
+		"DYNAMIC_CONFIG_FILE_PATH=" + dir + "/none.yaml"}
+	for _, kind := range [][2]string{{"DBNAME", "temporal"}, {"VISIBILITY_DBNAME", "visibility"}} {
+		database, err := of.newDatabase(ctx)
+		if err != nil {
+			return err
+		}
+		for _, task := range [][]string{{"setup-schema", "-v", "0.0"},
+			{"update-schema", "--schema-name", "postgresql/v12/" + kind[1]}} {
+			args := []string{"--plugin", "postgres12", "--ep", "127.0.0.1", "-p", strconv.Itoa(of.cluster.port), "-u", role,
+				"--db", database}
+			cmd := exec.CommandContext(ctx, filepath.Join(of.bin, "sql"), append(args, task...)...)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				return fmt.Errorf("create Temporal's schema: %w: %s", err, out)
+			}
+		}
+		env = append(env, kind[0]+"="+database)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "none.yaml"), nil, 0o644); err != nil {
+		return fmt.Errorf("configure Temporal: %w", err)
+	}
+	program := filepath.Join(of.bin, "server")
+	if err := of.startServer(ctx, temporalReady, env, program, "--allow-no-auth", "start"); err != nil {
+		return err
+	}
+	return of.startApp(ctx, "temporal", "TEMPORAL_ADDRESS=127.0.0.1:7233")
 }
