@@ -189,6 +189,7 @@ func (i *installation) stepScene(b *tab) {
 	b.until("the event", `document.querySelector("button.event")`)
 	evaluate[chromedp.Void](b, `document.querySelector("button.event").click()`)
 	b.shows("two items\nare missing", "shelf")
+	b.until("the code beside the name, in the log", `document.querySelector("button.event .note")?.checkVisibility()`)
 	b.accessible()
 	b.look("payload-event")
 }
