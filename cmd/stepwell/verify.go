@@ -36,20 +36,35 @@ func (f runFlags) forEach(
 	if f.Run != "" {
 		return do(f.Run)
 	}
+	return f.forPages(ctx, maintainer, logger, func(page []entities.RunID, done func([]entities.RunID)) error {
+		for i, id := range page {
+			// Retention may have deleted the run since the page was read.
+			if err := do(id); err != nil && !errors.Is(err, entities.ErrRunNotFound) {
+				return err
+			}
+			done(page[i : i+1])
+		}
+		return nil
+	})
+}
+
+// forPages is [runFlags.forEach] for many runs at a time. Do calls done with those that it has done, in their order.
+func (f runFlags) forPages(
+	ctx context.Context, maintainer *upkeep.Maintainer, logger *slog.Logger,
+	do func(page []entities.RunID, done func([]entities.RunID)) error,
+) error {
 	n, logged := 0, time.Now()
 	for {
 		page, err := maintainer.Runs(ctx, f.Project, f.After, runsPerPage)
-		for _, id := range page {
-			if time.Since(logged) >= progressInterval {
-				logged = time.Now()
-				logger.InfoContext(ctx, "in progress", "runs", n, "after", f.After)
-			}
-			// Retention may have deleted the run since the page was read.
-			if err = do(id); err != nil && !errors.Is(err, entities.ErrRunNotFound) {
-				break
-			}
-			err, f.After = nil, id
-			n++
+		if err == nil {
+			err = do(page, func(ids []entities.RunID) {
+				n += len(ids)
+				f.After = ids[len(ids)-1]
+				if time.Since(logged) >= progressInterval {
+					logged = time.Now()
+					logger.InfoContext(ctx, "in progress", "runs", n, "after", f.After)
+				}
+			})
 		}
 		if err != nil && f.After != "" {
 			err = fmt.Errorf("%w\nresume with --after %s", err, f.After)
@@ -68,18 +83,31 @@ func (c verifyCmd) Run(ctx context.Context, stdout io.Writer, config config, log
 	return withMaintainer(ctx, config, func(maintainer *upkeep.Maintainer) error {
 		differences := 0
 		var printErr error
-		err := c.forEach(ctx, maintainer, logger, func(id entities.RunID) error {
-			err := maintainer.Verify(ctx, id, func(d upkeep.Difference) {
-				differences++
-				_, err := fmt.Fprintln(stdout, d)
-				printErr = errors.Join(printErr, err)
-			})
-			return errors.Join(err, printErr)
-		})
-		if err == nil && differences > 0 {
+		report := func(d upkeep.Difference) {
+			differences++
+			_, err := fmt.Fprintln(stdout, d)
+			printErr = errors.Join(printErr, err)
+		}
+		err := c.verify(ctx, maintainer, logger, report)
+		if err = errors.Join(err, printErr); err != nil {
+			return err
+		}
+		if differences > 0 {
 			err = fmt.Errorf("found %d differences; repair them with stepwell rebuild", differences)
 		}
 		return err
+	})
+}
+
+// verify verifies the selected runs.
+func (c verifyCmd) verify(
+	ctx context.Context, maintainer *upkeep.Maintainer, logger *slog.Logger, report func(upkeep.Difference),
+) error {
+	if c.runFlags.Run != "" {
+		return maintainer.Verify(ctx, c.runFlags.Run, report)
+	}
+	return c.forPages(ctx, maintainer, logger, func(page []entities.RunID, done func([]entities.RunID)) error {
+		return maintainer.VerifyAll(ctx, page, report, done)
 	})
 }
 

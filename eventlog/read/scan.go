@@ -3,6 +3,7 @@ package read
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -101,6 +102,19 @@ func eventType(name []byte) entities.EventType {
 		return t
 	}
 	return entities.EventType(name)
+}
+
+// CollectEvents collects the rows of a query for events, with the columns [EventColumns] and payload.
+// Events may share what the pointers in their data refer to, which must not be changed. It takes the results of Query
+// as they are.
+func CollectEvents(rows pgx.Rows, err error) ([]entities.Event, error) {
+	if err != nil {
+		return nil, err
+	}
+	events, _, err := collectPage(rows, math.MaxInt, math.MaxInt, func(s *eventScanner, e *entities.Event) (int, error) {
+		return 0, s.scan(e)
+	})
+	return events, err
 }
 
 // collectPage reads rows of events until there are limit of them, or their sizes reach maxBytes. Either way it tries to

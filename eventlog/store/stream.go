@@ -152,28 +152,33 @@ const countOrphans = `
 
 // StreamFault is a stream whose row disagrees with its chunks.
 type StreamFault struct {
-	Name entities.StreamName
+	RunID entities.RunID
+	Name  entities.StreamName
 	// Counted is the number of chunks according to the row, and Stored the actual number.
 	Counted, Stored int64
 	// Dense says that the indexes of the chunks are 0 to Stored-1.
 	Dense bool
 }
 
-// StreamFaults finds the streams of a run whose chunks differ from what their row says.
-func StreamFaults(
-	ctx context.Context, q pg.Querier, project entities.Project, runID entities.RunID,
-) ([]StreamFault, error) {
+// StreamFaults finds the streams of runs whose chunks differ from what their row says. It looks the streams up run by
+// run, as a join might scan all of a table of moderate size.
+func StreamFaults(ctx context.Context, q pg.Querier, runs []entities.Run) ([]StreamFault, error) {
+	ids, projects := make([]entities.RunID, len(runs)), make([]entities.Project, len(runs))
+	for i, r := range runs {
+		ids[i], projects[i] = r.ID, r.Project
+	}
 	faults, err := pg.CollectAll[StreamFault](q.Query(ctx, `
-		SELECT name, counted, stored, dense FROM (
-			SELECT s.name, s.chunks AS counted, c.stored, c.last = c.stored - 1 AS dense
-			FROM streams s, LATERAL (
+		SELECT run_id, name, counted, stored, dense FROM (
+			SELECT s.run_id, s.name, s.chunks AS counted, c.stored, c.last = c.stored - 1 AS dense
+			FROM unnest($1::text[], $2::text[]) AS of (run, project), LATERAL (
+				SELECT * FROM streams WHERE run_id = of.run AND project = of.project OFFSET 0
+			) s, LATERAL (
 				SELECT count(*) AS stored, coalesce(max(idx), -1) AS last FROM stream_chunks WHERE stream_id = s.id
 			) c
-			WHERE s.project = $1 AND s.run_id = $2
 		) counted
 		WHERE counted <> stored OR NOT dense
-		ORDER BY name`, project, runID))
-	return faults, pg.Wrap(err, "count chunks of %s", runID)
+		ORDER BY run_id, name`, ids, projects))
+	return faults, pg.Wrap(err, "count chunks")
 }
 
 // StoredStream is a stream with all columns of its row, for export and import.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -12,9 +13,26 @@ import (
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
-// Span is a range of a run's entities by ID: those after After, up to and including UpTo.
+// Place is the place of an entity in the order of runs and, in a run, of the IDs of its entities.
+type Place struct {
+	RunID entities.RunID
+	ID    string
+}
+
+// Compare returns the order of two places, which is that of the rows in the database.
+func (p Place) Compare(q Place) int {
+	return cmp.Or(cmp.Compare(p.RunID, q.RunID), cmp.Compare(p.ID, q.ID))
+}
+
+// Span is a range of the entities of some runs, which are ordered by ID: those after After, up to and including UpTo.
 type Span struct {
-	After, UpTo string
+	Runs        []entities.RunID
+	After, UpTo Place
+}
+
+// Has reports whether the place, of one of the span's runs, is in the span.
+func (s Span) Has(p Place) bool {
+	return s.After.Compare(p) < 0 && p.Compare(s.UpTo) <= 0
 }
 
 // LastID sorts after every ID in the database.
@@ -28,6 +46,13 @@ func RunIDs(
 		SELECT id FROM runs WHERE id > $1 AND ($2::text = '' OR project = $2) ORDER BY id LIMIT $3`,
 		after, project, limit))
 	return ids, pg.Wrap(err, "list run IDs")
+}
+
+// RunsOfAny reads runs of any project, ordered by ID. Missing ones are left out.
+func RunsOfAny(ctx context.Context, q pg.Querier, ids []entities.RunID) ([]entities.Run, error) {
+	runs, err := pg.CollectAll[entities.Run](q.Query(ctx,
+		`SELECT `+runColumns+` FROM runs WHERE id = ANY ($1) ORDER BY id`, ids))
+	return runs, pg.Wrap(err, "read runs")
 }
 
 // RunOfAny reads a run of any project. It fails with [entities.ErrRunNotFound].
@@ -89,56 +114,53 @@ func RestoreHook(b *pgx.Batch, h *entities.Hook, at time.Time, taken func(entiti
 	})
 }
 
-// EachStep calls do with each of the run's steps in the span, in the order of their IDs.
-func EachStep(ctx context.Context, q pg.Querier, runID entities.RunID, s Span, do func(entities.Step) error) error {
-	return each(ctx, q, do, `SELECT `+stepColumns+` FROM steps`+inSpan, runID, s)
+// EachStep calls do with each of the steps in the span, in the order of their places.
+func EachStep(ctx context.Context, q pg.Querier, s Span, do func(entities.Step) error) error {
+	return each(ctx, q, do, `SELECT `+stepColumns+` FROM steps`, `id`, s)
 }
 
-// EachHook calls do with each of the run's hooks in the span, in the order of their IDs.
-func EachHook(ctx context.Context, q pg.Querier, runID entities.RunID, s Span, do func(entities.Hook) error) error {
-	return each(ctx, q, do, `SELECT `+hookColumns+` FROM hooks`+inSpan, runID, s)
+// EachHook calls do with each of the hooks in the span, in the order of their places.
+func EachHook(ctx context.Context, q pg.Querier, s Span, do func(entities.Hook) error) error {
+	return each(ctx, q, do, `SELECT `+hookColumns+` FROM hooks`, `id`, s)
 }
 
-// EachWait calls do with each of the run's waits in the span, in the order of their IDs. A wait without a project has
-// that of the run: a server of the previous version wrote it.
-func EachWait(ctx context.Context, q pg.Querier, runID entities.RunID, s Span, do func(entities.Wait) error) error {
+// EachWait calls do with each of the waits in the span, in the order of their places. A wait without a project has that
+// of its run: a server of the previous version wrote it.
+func EachWait(ctx context.Context, q pg.Querier, s Span, do func(entities.Wait) error) error {
 	return each(ctx, q, do, `
-		SELECT run_id, id, coalesce(nullif(project, ''), (SELECT project FROM runs WHERE runs.id = $1)) AS project, `+
-		waitState+` FROM waits`+inSpan, runID, s)
+		SELECT run_id, id, coalesce(nullif(project, ''), (SELECT project FROM runs WHERE runs.id = run_id)) AS project, `+
+		waitState+` FROM waits`, `id`, s)
 }
 
-// EachAttribute calls do with each of the run's attributes whose key is in the span, in the order of their keys.
-func EachAttribute(ctx context.Context, q pg.Querier, runID entities.RunID, s Span, do func(RunAttribute) error) error {
-	return each(ctx, q, do, `
-		SELECT `+attributeColumns+` FROM run_attributes
-		WHERE run_id = $1 AND key > $2 AND key <= $3 ORDER BY key`, runID, s)
+// EachAttribute calls do with each of the attributes of runs whose key is in the span, in the order of their places.
+func EachAttribute(ctx context.Context, q pg.Querier, s Span, do func(RunAttribute) error) error {
+	return each(ctx, q, do, `SELECT `+attributeColumns+` FROM run_attributes`, `key`, s)
 }
 
-// EachValue calls do with each row of the run's store whose key is in the span, in the order of the keys.
-func EachValue(ctx context.Context, q pg.Querier, runID entities.RunID, s Span, do func(RunValue) error) error {
-	return each(ctx, q, do, `
-		SELECT `+valueColumns+` FROM run_store WHERE run_id = $1 AND key > $2 AND key <= $3 ORDER BY key`, runID, s)
+// EachValue calls do with each row of the stores of runs whose key is in the span, in the order of their places.
+func EachValue(ctx context.Context, q pg.Querier, s Span, do func(RunValue) error) error {
+	return each(ctx, q, do, `SELECT `+valueColumns+` FROM run_store`, `key`, s)
 }
 
-const inSpan = ` WHERE run_id = $1 AND id > $2 AND id <= $3 ORDER BY id`
-
-// each calls do with the rows one at a time: a run may have more than fit into memory.
-func each[T any](ctx context.Context, q pg.Querier, do func(T) error, sql string, runID entities.RunID, s Span) error {
-	rows, err := q.Query(ctx, sql, runID, s.After, s.UpTo)
+// each calls do with the rows one at a time: a run may have more than fit into memory. The column id is the rows' ID.
+func each[T any](ctx context.Context, q pg.Querier, do func(T) error, sql, id string, s Span) error {
+	rows, err := q.Query(ctx, sql+`
+		WHERE run_id = ANY ($1) AND (run_id, `+id+`) > ($2, $3) AND (run_id, `+id+`) <= ($4, $5)
+		ORDER BY run_id, `+id, s.Runs, s.After.RunID, s.After.ID, s.UpTo.RunID, s.UpTo.ID)
 	if err != nil {
-		return fmt.Errorf("read rows of %s: %w", runID, err)
+		return fmt.Errorf("read rows: %w", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		item, err := pgx.RowToStructByName[T](rows)
 		if err != nil {
-			return fmt.Errorf("read row of %s: %w", runID, err)
+			return fmt.Errorf("read row: %w", err)
 		}
 		if err := do(item); err != nil {
 			return err
 		}
 	}
-	return pg.Wrap(rows.Err(), "read rows of %s", runID)
+	return pg.Wrap(rows.Err(), "read rows")
 }
 
 // StoredBytes returns the size of a project's payloads, streams and collected inputs, as they were received: Postgres

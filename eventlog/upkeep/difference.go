@@ -31,12 +31,12 @@ func (d Difference) String() string {
 
 // compare reports the fields in which an entity's row differs from the fold. It uses reflection so that a new field is
 // compared without anyone remembering to add it here.
-func (v *verifier) compare(entity string, log, row any) {
+func (v *verifier) compare(run entities.RunID, entity string, log, row any) {
 	want, got := reflect.ValueOf(log), reflect.ValueOf(row)
 	for i := range want.NumField() {
 		w, g := want.Field(i).Interface(), got.Field(i).Interface()
 		if !equal(w, g) {
-			v.differ(entity, want.Type().Field(i).Name, format(w), format(g))
+			v.differ(run, entity, want.Type().Field(i).Name, format(w), format(g))
 		}
 	}
 }

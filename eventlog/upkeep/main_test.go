@@ -87,7 +87,7 @@ type fixture struct {
 	clock *clock
 }
 
-func newFixture(t *testing.T) *fixture {
+func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	pool := testdb.Pool(t)
 	c := &clock{at: day}
@@ -137,7 +137,7 @@ func hookCreated(id entities.RunID, hookID, token string) eventlog.Request {
 }
 
 // must appends and fails the test if that is refused.
-func (f *fixture) must(t *testing.T, r eventlog.Request) {
+func (f *fixture) must(t testing.TB, r eventlog.Request) {
 	t.Helper()
 	if _, err := f.Append(t.Context(), home, r); err != nil {
 		t.Fatalf("append %s %s: %v", r.Type, r.CorrelationID, err)
@@ -145,7 +145,7 @@ func (f *fixture) must(t *testing.T, r eventlog.Request) {
 }
 
 // run creates a run and appends requests that were made for theRun.
-func (f *fixture) run(t *testing.T, requests ...eventlog.Request) entities.RunID {
+func (f *fixture) run(t testing.TB, requests ...eventlog.Request) entities.RunID {
 	t.Helper()
 	id := newRunID()
 	f.must(t, runCreated(id))

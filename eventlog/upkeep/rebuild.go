@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/pg"
 )
@@ -64,7 +63,7 @@ func rebuild(ctx context.Context, tx pgx.Tx, id entities.RunID, at time.Time, re
 	if err != nil {
 		return err
 	}
-	v := verifier{tx: tx, run: run, at: at, report: func(d Difference) {
+	v := verifier{tx: tx, runs: []entities.Run{run}, at: at, report: func(d Difference) {
 		if d.Fault == "" { // a row differs, which the log can repair
 			result.Changed = true
 		} else {
@@ -95,17 +94,17 @@ func restore(ctx context.Context, tx pgx.Tx, run entities.Run, at time.Time, rep
 		return fmt.Errorf("delete rows: %w", err)
 	}
 	f := logFold{
-		runID: run.ID, project: run.Project,
-		fault: func(string, string) {}, // rebuild has verified the log under the same lock
+		runs:  []entities.Run{run},
+		fault: func(entities.RunID, string, string) {}, // rebuild has verified the log under the same lock
 		onRun: func(run *entities.Run) error {
 			var b pgx.Batch
 			store.RewriteRun(&b, run)
 			return tx.SendBatch(ctx, &b).Close()
 		},
-		onSpan: func(s *eventlog.Snapshot, span store.Span) error {
+		onSpan: func(s span) error {
 			var b pgx.Batch
 			for _, t := range rowTypes {
-				t.restore(&b, s, span, at, report)
+				t.restore(&b, s, at, report)
 			}
 			if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 				return fmt.Errorf("restore rows: %w", err)

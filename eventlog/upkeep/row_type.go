@@ -19,9 +19,9 @@ import (
 // alike.
 type rowType interface {
 	// verify compares the rows in a span with those that the log demands.
-	verify(ctx context.Context, v *verifier, s *eventlog.Snapshot, span store.Span) error
+	verify(ctx context.Context, v *verifier, s span) error
 	// restore queues the insertion of the rows that the log demands in a span.
-	restore(b *pgx.Batch, s *eventlog.Snapshot, span store.Span, at time.Time, report func(Difference))
+	restore(b *pgx.Batch, s span, at time.Time, report func(Difference))
 }
 
 // rows are the rows of type T, identified by an ID that is unique in the run. Verify compares every field of T.
@@ -29,9 +29,10 @@ type rows[ID ~string, T any] struct {
 	name string
 	// fold returns the rows that the log demands.
 	fold func(*eventlog.Snapshot) map[ID]T
-	// each reads the rows that exist in a span of IDs.
-	each func(context.Context, pg.Querier, entities.RunID, store.Span, func(T) error) error
-	id   func(T) ID
+	// each reads the rows that exist in a span.
+	each func(context.Context, pg.Querier, store.Span, func(T) error) error
+	// id returns the IDs of a row and of its run.
+	id func(T) (entities.RunID, ID)
 	// insert queues the insertion of a row. It calls conflict, with the reason, for a row that cannot be inserted.
 	insert func(b *pgx.Batch, row *T, at time.Time, conflict func(string))
 }
@@ -41,68 +42,84 @@ type rows[ID ~string, T any] struct {
 var rowTypes = []rowType{
 	rows[entities.StepID, entities.Step]{
 		entities.KindStep, func(s *eventlog.Snapshot) map[entities.StepID]entities.Step { return s.Steps },
-		store.EachStep, func(s entities.Step) entities.StepID { return s.ID }, unconditional(store.InsertStep),
+		store.EachStep,
+		func(s entities.Step) (entities.RunID, entities.StepID) { return s.RunID, s.ID }, unconditional(store.InsertStep),
 	},
 	rows[entities.HookID, entities.Hook]{
 		entities.KindHook, func(s *eventlog.Snapshot) map[entities.HookID]entities.Hook { return s.Hooks },
-		store.EachHook, func(h entities.Hook) entities.HookID { return h.ID }, restoreHook,
+		store.EachHook,
+		func(h entities.Hook) (entities.RunID, entities.HookID) { return h.RunID, h.ID }, restoreHook,
 	},
 	rows[entities.WaitID, entities.Wait]{
 		entities.KindWait, func(s *eventlog.Snapshot) map[entities.WaitID]entities.Wait { return s.Waits },
-		store.EachWait, func(w entities.Wait) entities.WaitID { return w.ID }, unconditional(store.InsertWait),
+		store.EachWait,
+		func(w entities.Wait) (entities.RunID, entities.WaitID) { return w.RunID, w.ID }, unconditional(store.InsertWait),
 	},
 	rows[string, store.RunAttribute]{
 		"attribute", func(s *eventlog.Snapshot) map[string]store.RunAttribute { return store.RunAttributes(s.Run) },
-		store.EachAttribute, func(a store.RunAttribute) string { return a.Key }, unconditional(store.InsertAttribute),
+		store.EachAttribute,
+		func(a store.RunAttribute) (entities.RunID, string) { return a.RunID, a.Key }, unconditional(store.InsertAttribute),
 	},
 	rows[string, store.RunValue]{
 		"value", func(s *eventlog.Snapshot) map[string]store.RunValue { return store.RunValues(s.Run.ID, s.Store) },
-		store.EachValue, func(v store.RunValue) string { return v.Key }, unconditional(store.InsertValue),
+		store.EachValue,
+		func(v store.RunValue) (entities.RunID, string) { return v.RunID, v.Key }, unconditional(store.InsertValue),
 	},
 }
 
-// expected returns the rows that the log demands in a span of IDs.
-func (t rows[ID, T]) expected(s *eventlog.Snapshot, span store.Span) map[ID]T {
-	all := maps.Clone(t.fold(s))
-	maps.DeleteFunc(all, func(id ID, _ T) bool { return string(id) <= span.After || string(id) > span.UpTo })
+// expected returns the rows that the logs demand in a span.
+func (t rows[ID, T]) expected(s span) map[store.Place]T {
+	all := map[store.Place]T{}
+	for _, run := range s.runs {
+		for id, row := range t.fold(run) {
+			if at := (store.Place{RunID: run.Run.ID, ID: string(id)}); s.Has(at) {
+				all[at] = row
+			}
+		}
+	}
 	return all
 }
 
-func (t rows[ID, T]) verify(ctx context.Context, v *verifier, s *eventlog.Snapshot, span store.Span) error {
-	missing := t.expected(s, span)
-	err := t.each(ctx, v.tx, v.run.ID, span, func(row T) error {
-		id := t.id(row)
-		entity := t.name + " " + string(id)
-		if want, ok := missing[id]; ok {
-			v.compare(entity, want, row)
+func (t rows[ID, T]) verify(ctx context.Context, v *verifier, s span) error {
+	missing := t.expected(s)
+	err := t.each(ctx, v.tx, s.Span, func(row T) error {
+		run, id := t.id(row)
+		at := store.Place{RunID: run, ID: string(id)}
+		if want, ok := missing[at]; ok {
+			v.compare(at.RunID, t.entity(at), want, row)
 		} else {
-			v.differ(entity, "row", "none", "exists")
+			v.differ(at.RunID, t.entity(at), "row", "none", "exists")
 		}
-		delete(missing, id)
+		delete(missing, at)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	for _, id := range slices.Sorted(maps.Keys(missing)) { // sorted so that a repeated verify prints the same lines
-		if !isOptional(missing[id], v.at) {
-			v.differ(t.name+" "+string(id), "row", "exists", "none")
+	for _, at := range sorted(missing) {
+		if !isOptional(missing[at], v.at) {
+			v.differ(at.RunID, t.entity(at), "row", "exists", "none")
 		}
 	}
 	return nil
 }
 
-func (t rows[ID, T]) restore(
-	b *pgx.Batch, s *eventlog.Snapshot, span store.Span, at time.Time, report func(Difference),
-) {
-	all := t.expected(s, span)
-	for _, id := range slices.Sorted(maps.Keys(all)) {
-		row := all[id]
+func (t rows[ID, T]) entity(at store.Place) string { return t.name + " " + at.ID }
+
+// sorted returns the places of rows in their order, so that a repeated command prints the same lines.
+func sorted[T any](rows map[store.Place]T) []store.Place {
+	return slices.SortedFunc(maps.Keys(rows), store.Place.Compare)
+}
+
+func (t rows[ID, T]) restore(b *pgx.Batch, s span, at time.Time, report func(Difference)) {
+	all := t.expected(s)
+	for _, place := range sorted(all) {
+		row := all[place]
 		if isOptional(row, at) {
 			continue
 		}
 		t.insert(b, &row, at, func(conflict string) {
-			report(Difference{RunID: s.Run.ID, Entity: t.name + " " + string(id), Fault: conflict})
+			report(Difference{RunID: place.RunID, Entity: t.entity(place), Fault: conflict})
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package upkeep
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/pg"
 )
@@ -369,5 +371,89 @@ func TestWaitsOfThePreviousVersionAreRight(t *testing.T) {
 	f.exec(t, `UPDATE waits SET project = '' WHERE run_id = $1`, id)
 	if found := f.differences(t, id); len(found) > 0 {
 		t.Errorf("got %v, want no difference", found)
+	}
+}
+
+// TestRunsVerifiedTogether have the differences of each one alone, part by part in the order of the runs. One has more
+// steps than a span, so spans end inside a run and go on into the next ones.
+func TestRunsVerifiedTogether(t *testing.T) {
+	t.Parallel()
+	f := unguarded(t)
+	ids := []entities.RunID{theRun} // does not exist
+	for range 2*verifiedTogether + 5 {
+		ids = append(ids, f.run(t))
+	}
+	slices.Sort(ids)
+	at := func(i int) entities.RunID {
+		if ids[i] == theRun {
+			return ids[i+1]
+		}
+		return ids[i]
+	}
+	long := at(10)
+	for first := 0; first < spanSize+spanSize/2; first += 250 {
+		var steps []eventlog.Request
+		for i := range 250 {
+			steps = append(steps, on(long, entities.EventStepCreated, fmt.Sprintf("s%06d", first+i)))
+		}
+		if _, err := f.AppendBatch(t.Context(), home, long, steps); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, i := range []int{0, 11, verifiedTogether + 3, 2*verifiedTogether + 2} {
+		f.exec(t, `UPDATE runs SET error_code = 'damaged' WHERE id = $1`, at(i))
+	}
+	f.exec(t, `DELETE FROM steps WHERE run_id = $1 AND id IN ('s000000', $2, 's001499')`, long, fmt.Sprintf("s%06d", spanSize))
+	f.exec(t, `DELETE FROM events WHERE run_id = $1`, at(20))
+	for _, run := range []entities.RunID{at(9), at(12), at(20)} { // a run that its log does not create has no rows to compare
+		f.exec(t, `INSERT INTO steps SELECT (jsonb_populate_record(s, jsonb_build_object('run_id', $2::text, 'id', 'zzz'))).*
+			FROM steps s WHERE run_id = $1 LIMIT 1`, long, run)
+	}
+
+	var alone, together []string
+	var done []entities.RunID
+	for _, id := range ids {
+		err := f.Verify(t.Context(), id, func(d Difference) { alone = append(alone, d.String()) })
+		if err != nil && !errors.Is(err, entities.ErrRunNotFound) {
+			t.Fatal(err)
+		}
+	}
+	last := 0
+	err := f.VerifyAll(t.Context(), ids, func(d Difference) {
+		together = append(together, d.String())
+		part := slices.Index(ids, d.RunID) / verifiedTogether
+		if part < last || len(done) != part*verifiedTogether {
+			t.Errorf("%s: reported in part %d, after %d runs", d, part, len(done))
+		}
+		last = part
+	}, func(part []entities.RunID) { done = append(done, part...) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(alone)
+	slices.Sort(together)
+	if diff := cmp.Diff(alone, together); diff != "" || len(alone) != 10 {
+		t.Errorf("%d differences; verified together they differ (-alone +together):\n%s", len(alone), diff)
+	}
+	if !slices.Equal(done, ids) {
+		t.Errorf("%d of %d runs are done", len(done), len(ids))
+	}
+}
+
+// TestVerifyingTogetherEndsWithTheFirstError, and waits for what it began: nothing is done after it.
+func TestVerifyingTogetherEndsWithTheFirstError(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	var ids []entities.RunID
+	for range 3 {
+		ids = append(ids, f.run(t))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := f.VerifyAll(ctx, ids, func(d Difference) { t.Errorf("reported %s", d) }, func([]entities.RunID) {
+		t.Error("runs are done")
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
 	}
 }
