@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -94,6 +95,7 @@ func TestSDKRun(t *testing.T) {
 			b := newTab(t, i.web)
 			i.enter(b, "write")
 			a.namesScene(b)
+			a.streamScene(b)
 		})
 	}
 }
@@ -134,4 +136,42 @@ func (a sdkApp) namesScene(b *tab) {
 	b.open(page + "/log")
 	b.shows("step_completed")
 	b.look("sdk-log")
+}
+
+// write writes to the default stream of the run: each content is one chunk, as the SDK's client frames it.
+func (a sdkApp) write(done string, contents ...string) {
+	a.t.Helper()
+	var body []byte
+	for _, c := range contents {
+		body = binary.BigEndian.AppendUint32(body, uint32(4+len(c)))
+		body = append(binary.BigEndian.AppendUint32(body, uint32(len(c))), c...)
+	}
+	path := "/v2/runs/" + a.run + "/stream/" + strings.Replace(a.run, "wrun", "strm", 1) + "_user"
+	if done != "" {
+		a.put(http.MethodPut, path, nil, map[string]string{"X-Stream-Done": done})
+		return
+	}
+	a.put(http.MethodPut, path, body, map[string]string{"X-Stream-Multi": "true"})
+}
+
+// streamScene follows a stream of texts and values, and looks at its bytes. Payloads are decoded too.
+func (a sdkApp) streamScene(b *tab) {
+	page := "/ui/default/runs/" + a.run
+	a.write("", `devl["line 353: \u003Cb>Once"]`, `devl[" upon\n"]`, `devl[{"at":1},["Date",2],"2026-11-21T02:00:00.000Z"]`)
+	b.open(page + "/streams")
+	b.shows("default", "line 353: <b>Once upon\n{\"at\":\"2026-11-21T02:00:00.000Z\"}")
+	a.write("", `devl["a time"]`, "encr\x01\x02")
+	b.shows("a time\n(encrypted)", "1 chunk is encrypted: only the app can read it")
+	if text := b.text(); strings.Contains(text, "devl") {
+		b.t.Errorf("the page shows frames:\n%s", text)
+	}
+	a.write("true")
+	b.shows("closed")
+	b.accessible()
+	b.narrow()
+	b.look("sdk-streams")
+	b.click("Bytes")
+	b.shows("64 65 76 6c") // devl
+	b.open(page + "/data")
+	b.until("the input, decoded", `[...document.querySelectorAll(".tree-row")].some((r) => r.textContent.includes("order: \"A-1\""))`)
 }

@@ -22,6 +22,8 @@ type sdk struct {
 	Shown, Bare map[string][]byte
 	// Written is keyed by the JSON text of the same value.
 	Written map[string]string
+	// Frames are the chunks of a stream of values, and of a stream of bytes.
+	Frames [][]byte
 }
 
 func readSDK(t testing.TB) sdk {

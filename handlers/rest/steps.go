@@ -169,15 +169,6 @@ func newStreamJSON(s store.StoredStream) api.Stream {
 	}
 }
 
-// newChunkJSON encodes a chunk: as text if it is UTF-8, otherwise as bytes.
-func newChunkJSON(c store.Chunk) api.Chunk {
-	if utf8.Valid(c.Data) {
-		text := string(c.Data)
-		return api.Chunk{Index: c.Idx, Text: &text}
-	}
-	return api.Chunk{Index: c.Idx, Base64: c.Data}
-}
-
 func (s *Server) listStreams(r *request) error {
 	run := r.run()
 	return answerPage(r, newStreamJSON, func() ([]store.StoredStream, string, error) {
@@ -190,7 +181,7 @@ func (s *Server) listStreams(r *request) error {
 func (s *Server) listChunks(r *request) error {
 	page := r.page(oldestFirst)
 	from := r.number("cursor", page.Cursor, "the index of a chunk")
-	name := s.stream(r)
+	name, decoded := s.stream(r), r.flag("decoded", false)
 	if r.err != nil {
 		return r.err
 	}
@@ -199,7 +190,12 @@ func (s *Server) listChunks(r *request) error {
 		return err
 	}
 	body := api.Chunks{Data: encodeAll(chunks, newChunkJSON), Closed: info.ClosedAt != nil}
-	if n := len(chunks); n > 0 {
+	if decoded {
+		if body.Data, err = r.decodeChunks(chunks); err != nil {
+			return err
+		}
+	}
+	if n := len(body.Data); n > 0 {
 		from = chunks[n-1].Idx + 1
 	}
 	if from < info.Chunks {

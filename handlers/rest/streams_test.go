@@ -3,9 +3,12 @@ package rest_test
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -59,6 +62,39 @@ func TestStreams(t *testing.T) {
 	}
 	for _, query := range []string{"?cursor=-1", "?cursor=x", "?order=asc", "/tail?from=x", "/tail?from=1.5"} {
 		a.wantRejected(t, http.MethodGet, path+"/strm_a"+query, "", http.StatusBadRequest, "invalid_request")
+	}
+}
+
+// TestDecodedChunks: what the Workflow SDK wrote is decoded on request, and the rest stays as it is. A page ends early if it is
+// much work to decode.
+func TestDecodedChunks(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	id := a.sdkRun(t, "order")
+	path := "/v1/runs/" + string(id) + "/streams/s"
+	a.write(t, id, "s", "\x00\x00\x00\x09devl[\"a\"]", "\x00\x00\x00\x09devl[null", "\x00\x00\x00\x02ab", "\x00\x00\x00\x04encr",
+		"Once", "\x00\x00\x00\x0adevl[null]")
+	same(t, "decoded", `{"closed":false,"data":[{"index":0,"encoding":"devalue","value":"a"},
+		{"index":1,"encoding":"opaque","text":"devl[null"},{"index":2,"encoding":"opaque","text":"ab"},
+		{"index":3,"encoding":"encrypted","text":"encr"},{"index":4,"text":"Once"},
+		{"index":5,"encoding":"devalue","value":null}]}`, a.get(t, path+"?decoded=true"))
+	same(t, "as written", `{"index":2,"text":"\u0000\u0000\u0000\u0002ab"}`, a.get(t, path)["data"].([]any)[2])
+	a.wantRejected(t, http.MethodGet, path+"?decoded=1", "", http.StatusBadRequest, "invalid_request")
+
+	work := `devl[[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],"` + strings.Repeat("x", 60_000) + `"]` // is written 16 times
+	chunk := string(binary.BigEndian.AppendUint32(nil, uint32(len(work)))) + work
+	a.write(t, id, "large", slices.Repeat([]string{chunk}, 40)...)
+	seen := 0
+	for cursor := "0"; cursor != ""; {
+		page := a.get(t, strings.TrimSuffix(path, "s")+"large?decoded=true&cursor="+cursor)
+		data := page["data"].([]any)
+		if seen += len(data); len(data) == 0 || len(data) == 40 {
+			t.Fatalf("a page has %d chunks", len(data))
+		}
+		cursor, _ = page["cursor"].(string)
+	}
+	if seen != 40 {
+		t.Errorf("got %d chunks in all", seen)
 	}
 }
 

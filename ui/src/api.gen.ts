@@ -378,6 +378,8 @@ export type Chunk = {
   index: number;
   text?: string;
   base64?: string;
+  value?: unknown;
+  encoding?: "devalue" | "opaque" | "encrypted";
 };
 
 export type EventType = "run_created" | "run_started" | "run_completed" | "run_failed" | "run_cancelled" | "cancel_requested" | "attr_set" | "store_set" | "step_created" | "step_started" | "step_completed" | "step_failed" | "step_retrying" | "hook_created" | "hook_received" | "hook_disposed" | "hook_conflict" | "wait_created" | "wait_completed" | "wait_cancelled";
@@ -1515,7 +1517,7 @@ export interface Api {
   // List the chunks of a stream
   "GET /v1/runs/{id}/streams/{name}": {
     path: { "id": string; "name": string };
-    query: { "limit"?: number; "cursor"?: string };
+    query: { "decoded"?: boolean; "limit"?: number; "cursor"?: string };
     body: null;
     answer: Chunks;
   };

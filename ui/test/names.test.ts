@@ -2,7 +2,7 @@ import { test } from "node:test";
 import assert from "node:assert/strict";
 import titles from "../../entities/testdata/titles.json";
 import type { Event, TimelinePart } from "../src/api.gen";
-import { isSdkId, titleOf, titleOfHook, titleOfPart, Titles } from "../src/lib/names";
+import { isSdkId, titleOf, titleOfHook, titleOfPart, Titles, titleOfStream } from "../src/lib/names";
 
 const at = "2026-11-22T14:00:00.000Z";
 const id = (kind: string, n = 0) => `${kind}_01JD5A8R8D${String(n).padStart(16, "0")}`;
@@ -36,6 +36,14 @@ test("parts of a timeline are called by what their author wrote", () => {
     [part({ kind: "wait", id: id("wait") }), "wait …000000"],
     [sleep(4970), "sleep 5 s"], [sleep(-3), "sleep 0 ms"], [sleep(250), "sleep 250 ms"], [sleep(86_399_960), "sleep 1 d"], [sleep(90_000), "sleep 1 m 30 s"],
   ] as Array<[TimelinePart, string]>) assert.equal(titleOfPart(p), want);
+});
+
+test("streams are called by their namespace", () => {
+  const of = id("strm");
+  for (const [name, want] of [
+    ["letters", "letters"], [`${of}_user`, "default"], [`${of}_user_bG9ncw`, "logs"], [`${of}_user_w6nigqw_`, "é€?"], [`${of}_user_x`, `${of}_user_x`],
+    [`${of}_user__w`, `${of}_user__w`], [of, of],
+  ] as Array<[string, string]>) assert.equal(titleOfStream(name), want, name);
 });
 
 test("a log learns what parts are called, and forgets the oldest", () => {

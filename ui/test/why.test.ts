@@ -1,6 +1,6 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
-import type { Explanation, Message, Reason, ReasonKind, Run } from "../src/api.gen";
+import type { Chunk, Explanation, Message, Reason, ReasonKind, Run } from "../src/api.gen";
 import { bytesOf, Tail } from "../src/lib/chunks";
 import { cannotRetry, errorOf, stateOfMessage } from "../src/lib/message";
 import { lookOf } from "../src/lib/status";
@@ -78,6 +78,24 @@ test("the end of a stream is kept, and its characters stay whole", () => {
   parts.add([{ index: 0, base64: "ww==" }, { index: 1, base64: "qQ==" }]); // é in two chunks
   assert.equal(new TextDecoder().decode(parts.bytes()), "é");
   assert.deepEqual([...bytesOf({ index: 0, base64: "/wA=" })], [255, 0]);
+});
+
+test("decoded chunks are text where they are text, and else lines of JSON", () => {
+  for (const [chunks, want] of [
+    [[{ value: "line 1: <b>" }, { value: "é</b>\n" }], "line 1: <b>é</b>\n"],
+    [[{ value: "The" }, { value: { at: [1, null] } }, { value: 7 }, { value: null }, { value: "end" }], 'The\n{"at":[1,null]}\n7\nnull\nend'],
+    [[{ encoding: "encrypted", text: "encr!" }, { value: "a" }, { encoding: "encrypted", base64: "/w==" }], "(encrypted)\na\n(encrypted)\n"],
+    [[{ encoding: "opaque", text: "" }, { encoding: "opaque", base64: "w6k=" }, { value: {} }], "é\n{}\n"],
+    [[{ text: "as it " }, { text: "was" }], "as it was"],
+  ] as Array<[Array<Partial<Chunk>>, string]>) {
+    const tail = new Tail(1000);
+    chunks.forEach((c, index) => tail.add([{ index, ...c }]));
+    assert.equal(new TextDecoder().decode(tail.bytes()), want);
+    assert.equal(tail.encrypted, chunks.filter((c) => c.encoding === "encrypted").length);
+  }
+  const large = new Tail(1000);
+  for (let i = 0; i < 5000; i++) large.add([{ index: i, value: { i, text: "é".repeat(50) } }]);
+  assert.ok(large.size <= 1000 && large.left > 500_000);
 });
 
 test("the state of a run is that of its explanation until it ends", () => {

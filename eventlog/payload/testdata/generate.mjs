@@ -5,7 +5,7 @@ import { pathToFileURL } from 'node:url';
 
 const require = createRequire(process.cwd() + '/');
 const load = (name) => import(pathToFileURL(require.resolve(name)).href);
-const { dehydrateStepReturnValue, dehydrateStepError } = await load('@workflow/core/serialization');
+const { dehydrateStepReturnValue, dehydrateStepError, getSerializeStream, getByteFramingStream, getExternalReducers } = await load('@workflow/core/serialization');
 const { stringify } = await load('devalue');
 
 const base64 = (bytes) => Buffer.from(bytes).toString('base64');
@@ -53,4 +53,12 @@ const written = {};
 for (const text of texts) {
   written[text] = Buffer.from(await dehydrateStepReturnValue(JSON.parse(text), 'wrun_1', undefined)).toString();
 }
-process.stdout.write(JSON.stringify({ shown, bare, written }, null, 1) + '\n');
+// Chunks of streams: each is one frame.
+const frames = [];
+const write = async (transform, items) => {
+  const list = ReadableStream.from(items).pipeThrough(transform);
+  for await (const chunk of list) frames.push(base64(chunk));
+};
+await write(getSerializeStream(getExternalReducers(globalThis, [], 'wrun_1', undefined), undefined), ['line 1: <b>é</b>\n', { at: new Date(1772366400123), n: 7n }]);
+await write(getByteFramingStream(), [new TextEncoder().encode('ab'), new Uint8Array([255, 0])]);
+process.stdout.write(JSON.stringify({ shown, bare, written, frames }, null, 1) + '\n');

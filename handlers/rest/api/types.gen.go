@@ -426,6 +426,12 @@ type Chunk struct {
 
 	// Base64 The content, if it is not valid UTF-8.
 	Base64 []byte `json:"base64,omitempty,omitzero"`
+
+	// Value Any JSON: the decoded content. Only with `decoded`.
+	Value json.RawMessage `json:"value,omitempty,omitzero"`
+
+	// Encoding The encoding of the content, if the Workflow SDK wrote the chunk. Only with `decoded`.
+	Encoding string `json:"encoding,omitempty,omitzero"`
 }
 
 // Chunks defines model for Chunks.

@@ -1,22 +1,35 @@
 // The bytes of a stream, from its chunks.
 import type { Chunk } from "../api.gen";
 
-// bytesOf returns the bytes of a chunk.
-export function bytesOf(c: Chunk): Uint8Array {
-  if (c.text !== undefined) return new TextEncoder().encode(c.text);
+// bytesOf returns the bytes of a chunk: of its text, or of what stands for its value. A value that is no text is a line of JSON.
+export function bytesOf(c: Chunk, begun = false): Uint8Array {
+  const line = (text: string) => `${begun ? "\n" : ""}${text}\n`;
+  if (c.encoding === "encrypted") return encode(line("(encrypted)"));
+  if (c.value !== undefined) return encode(typeof c.value === "string" ? c.value : line(JSON.stringify(c.value)));
+  if (c.text !== undefined) return encode(c.text);
   return Uint8Array.from(atob(c.base64 ?? ""), (char) => char.charCodeAt(0));
 }
+
+function encode(text: string): Uint8Array {
+  return new TextEncoder().encode(text);
+}
+
+const newLine = 10;
 
 // Tail keeps the end of a stream, at most so many bytes.
 export class Tail {
   private parts: Uint8Array[] = [];
   size = 0;
   left = 0; // how many bytes were left out at the beginning
+  encrypted = 0; // how many chunks only the app can read
+  private begun = false; // a line has begun
   constructor(private limit: number) {}
 
   add(chunks: Chunk[]): void {
     for (const c of chunks) {
-      const part = bytesOf(c);
+      const part = bytesOf(c, this.begun);
+      if (part.length > 0) this.begun = part.at(-1) !== newLine;
+      if (c.encoding === "encrypted") this.encrypted++;
       this.parts.push(part);
       this.size += part.length;
     }

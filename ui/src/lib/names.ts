@@ -75,3 +75,15 @@ function titleIn(e: Event): string | undefined {
   if (e.type === "wait_created") return titleOfWait({ id, createdAt: e.createdAt, resumeAt: d.resumeAt });
   return d.stepName && titleOf(d.stepName);
 }
+
+// titleOfStream returns what to call a stream: by its namespace if the Workflow SDK made its name, which is default for none.
+export function titleOfStream(name: string): string {
+  const [all, namespace = ""] = /^strm_[0-9A-HJKMNP-TV-Z]{26}_user(?:_([\w-]+))?$/.exec(name) ?? [];
+  if (all === undefined) return name;
+  try {
+    const bytes = Uint8Array.from(atob(namespace.replaceAll("-", "+").replaceAll("_", "/")), (c) => c.charCodeAt(0));
+    return new TextDecoder("utf-8", { fatal: true }).decode(bytes) || "default";
+  } catch {
+    return name; // not what the SDK writes
+  }
+}

@@ -5,10 +5,11 @@ import type { Run, Stream } from "../api.gen";
 import { addressOf, call, server } from "../api";
 import { Tail } from "../lib/chunks";
 import { formatBytes, hexLine } from "../lib/jsontext";
+import { titleOfStream } from "../lib/names";
 import { curl, quote } from "../lib/shell";
 import { hasEnded } from "../lib/status";
 import { go, href, project, search } from "../location";
-import { Commands } from "../parts/copy";
+import { Commands, Copy } from "../parts/copy";
 import { Status } from "../parts/icon";
 import { Empty, Loading, Trouble } from "../parts/notice";
 import { Age } from "../parts/time";
@@ -39,7 +40,7 @@ export function Streams({ run }: { run: Run }) {
           <tr key={s.name} aria-current={s === chosen ? "true" : undefined}>
             <td><Status {...(s.closedAt ? { look: "completed", word: "closed" } as const : { look: "running", word: "open" } as const)} /></td>
             <td><a class="strong mono" href={href(["runs", run.id, "streams"], { stream: s.name })}
-              onClick={(e) => { e.preventDefault(); go(href(["runs", run.id, "streams"], { stream: s.name }), "replace"); }}>{s.name}</a></td>
+              onClick={(e) => { e.preventDefault(); go(href(["runs", run.id, "streams"], { stream: s.name }), "replace"); }} title={s.name}>{titleOfStream(s.name)}</a></td>
             <td class="num">{s.chunks.toLocaleString("en")}</td><td class="num"><Age at={s.createdAt} /></td>
           </tr>
         ))}</tbody>
@@ -58,19 +59,26 @@ interface Reading {
   closed: boolean;
 }
 
+// Chunks shows the end of a stream: what is in it, or its bytes as they were written.
 function Chunks({ run, stream }: { run: Run; stream: Stream }) {
+  const form = useSignal<Form>("Text");
+  return <Part key={form.value} run={run} stream={stream} form={form.value} change={(f) => (form.value = f)} />;
+}
+
+type Form = "Text" | "Bytes";
+
+function Part({ run, stream, form, change }: { run: Run; stream: Stream; form: Form; change: (f: Form) => void }) {
   const first = Math.max(0, stream.chunks - firstChunks);
   const reading = useRef<Reading>({ tail: new Tail(keptBytes), next: first, shown: -1, from: first, closed: false });
-  const form = useSignal<"Text" | "Bytes">("Text");
   const follow = useSignal(true);
   const closed = useSignal(false);
-  const shown = useSignal<{ bytes: Uint8Array; left: number } | null>(null);
+  const shown = useSignal<{ bytes: Uint8Array; left: number; encrypted: number } | null>(null);
   const following = follow.value && !closed.value;
   const path = { id: run.id, name: stream.name };
   const read = useResource(async (signal) => {
     const r = reading.current;
     for (let more = !r.closed; more;) {
-      const page = await call(project.value, "GET /v1/runs/{id}/streams/{name}", { path, query: { cursor: String(r.next), limit: pageSize }, signal });
+      const page = await call(project.value, "GET /v1/runs/{id}/streams/{name}", { path, query: { cursor: String(r.next), limit: pageSize, decoded: form === "Text" }, signal });
       r.tail.add(page.data);
       r.next = (page.data.at(-1)?.index ?? r.next - 1) + 1;
       more = page.cursor !== undefined;
@@ -78,21 +86,24 @@ function Chunks({ run, stream }: { run: Run; stream: Stream }) {
     }
     if (r.next === r.shown) return;
     r.shown = r.next;
-    shown.value = { bytes: r.tail.bytes(), left: r.tail.left };
+    shown.value = { bytes: r.tail.bytes(), left: r.tail.left, encrypted: r.tail.encrypted };
   }, [run.id, stream.name, following], following ? followEvery : 0);
   const { from } = reading.current;
   const part = shown.value;
+  const text = part && form === "Text" ? new TextDecoder().decode(part.bytes) : "";
   return (
-    <section class="stream" aria-label={`Stream ${stream.name}`}>
+    <section class="stream" aria-label={`Stream ${titleOfStream(stream.name)}`}>
       <div class="bar">
         <div class="segmented" role="group" aria-label="Form of the stream">
-          {(["Text", "Bytes"] as const).map((v) => <button type="button" aria-pressed={form.value === v} onClick={() => (form.value = v)}>{v}</button>)}
+          {(["Text", "Bytes"] as const).map((v) => <button type="button" aria-pressed={form === v} onClick={() => change(v)}>{v}</button>)}
         </div>
         {closed.value ? <span class="quiet">closed</span> : <label class="check"><input type="checkbox" checked={follow.value} onChange={(e) => (follow.value = e.currentTarget.checked)} />Follow</label>}
         {part && <span class="quiet">{formatBytes(part.bytes.length)}{(from > 0 || part.left > 0) && ", the end of it: the command prints all"}</span>}
+        {text && <Copy text={text} label="Copy" what="the text" />}
       </div>
       {read.problem.value && <Trouble problem={read.problem.value} retry={read.refresh} />}
-      {part ? form.value === "Text" ? <End text={new TextDecoder().decode(part.bytes)} /> : <Hex bytes={part.bytes} /> : !read.problem.value && <Loading what="the stream" />}
+      {part && part.encrypted > 0 && <p class="quiet">{part.encrypted === 1 ? "1 chunk is encrypted: only the app can read it." : `${part.encrypted.toLocaleString("en")} chunks are encrypted: only the app can read them.`}</p>}
+      {part ? form === "Text" ? <End text={text} /> : <Hex bytes={part.bytes} /> : !read.problem.value && <Loading what="the stream" />}
       <Commands cli={`stepwell streams tail ${run.id} ${quote(stream.name)} --follow`} curl={curl(server, "GET", addressOf("GET /v1/runs/{id}/streams/{name}/tail", { path, query: {} }))} />
     </section>
   );
