@@ -21,7 +21,13 @@ steps:
   charge: {needs: [reserve, check], call: charge, undo: {call: refund}, catch: [{codes: [declined], to: invoice}]}
   invoice: {call: invoice}
   parcels: {needs: reserve, map: input.parcels, tolerate: 1, do: {call: pack}}
-  agree: {needs: [charge, parcels], approval: {title: "Order ${input.id}"}}
+  agree:
+    needs: [charge, parcels]
+    approval:
+      title: "Order ${input.id}"
+      by: [anna, role:finance]
+      deadline: 72h
+      form: {type: object, required: [limit, reason], properties: {limit: {type: number, maximum: 500, description: In euros.}, reason: {enum: [usual, gift]}, tags: {type: array, items: {type: string}}, gift: {type: boolean, default: true}, more: {}}}
   ship: {needs: agree, call: ship}
 `
 
@@ -117,11 +123,7 @@ func (i *installation) runGraphScene(b, guest *tab, run string) {
 	guest.open("/ui/default/runs/" + run + "/graph")
 	guest.stage("agree", "waiting")
 	b.shows("Approval agree is not decided: it has 0 votes.")
-	b.click("Vote …")
-	b.until("a vote", `document.querySelector("dialog textarea")?.value === '{"decision": "approve"}'`)
-	b.look("vote")
-	b.fill("dialog textarea", `{"decision": "approve", "as": "anna"}`)
-	b.click("Vote")
+	i.approvalScene(b, run)
 	b.stage("reserve", "undone")
 	b.stage("ship", "failed strike")
 	b.stage("agree", "completed")
@@ -132,6 +134,52 @@ func (i *installation) runGraphScene(b, guest *tab, run string) {
 	b.open("/ui/default/runs/" + order)
 	b.shows("Timeline")
 	b.until("no graph of a function", `!document.getElementById("tab-graph")`)
+}
+
+// choose chooses a value in the form of the approval.
+const choose = `(() => { const e = document.querySelector("[name='/reason']"); e.value = '"gift"'; return e.dispatchEvent(new Event("input")); })()`
+
+// approvalScene votes on the page Waiting, without JSON. What is wrong is said at its field, and the name is remembered. On
+// the page of the run the same card is in the box that says why.
+func (i *installation) approvalScene(b *tab, run string) {
+	b.allow("403")
+	b.allow("422")
+	b.until("the card", `document.querySelector(".why .approval h3")`)
+	b.accessible()
+	b.look("run-approval")
+	b.open("/ui/default/waiting")
+	b.shows("Order 7", "for anna or the role finance", "0 of 1 approval", "Due", "in 2 d", "In euros.")
+	b.until("the number in the navigation", `document.querySelector(".side [href$='/waiting']").dataset.count === "1"`)
+	b.accessible()
+	b.narrow()
+	b.look("approvals")
+	b.click("Approve Order 7")
+	b.shows("This is required.")
+	b.fill(`[name="/limit"]`, "1000")
+	evaluate[bool](b, choose)
+	b.click("Approve Order 7")
+	b.shows("admin may not vote. This approval is for anna or the role finance.")
+	b.fill(`[name="as"]`, "bob")
+	b.click("Approve Order 7")
+	b.shows("bob may not vote. This approval is for anna or the role finance.")
+	b.fill(`[name="as"]`, "anna")
+	b.click("Approve Order 7")
+	b.until("what the server has found", `document.querySelector("[name='/limit']").closest("label").innerText.includes("500")`)
+	b.look("approval-refused")
+	b.open("/ui/default/waiting?show=mine")
+	b.until("the name is remembered", `document.querySelector("[name=as]")?.value === "anna"`)
+	b.fill(`[name="/limit"]`, "100.50")
+	evaluate[bool](b, choose)
+	b.click("Approve Order 7")
+	b.shows("Approved: Order 7.", "No approval waits for you")
+	b.until("no number in the navigation", `!document.querySelector(".side [href$='/waiting']").dataset.count`)
+	var received struct{ Data []struct{ Payload any } }
+	i.call("GET", "/v1/runs/"+run+"/events?type=hook_received&payloads=true", nil, &received)
+	vote, _ := json.Marshal(received)
+	if !strings.Contains(string(vote), `"form":{"gift":true,"limit":100.5,"reason":"gift"}`) || !strings.Contains(string(vote), `"by":"anna"`) {
+		b.t.Errorf("the log has %s", vote)
+	}
+	b.open("/ui/default/runs/" + run + "/graph")
 }
 
 // stage waits until the table says how far a step is.

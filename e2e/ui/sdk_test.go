@@ -117,7 +117,7 @@ func (a sdkApp) namesScene(b *tab) {
 		{page + "/family", []string{"placeOrder"}},
 		{"/ui/default/runs", []string{"placeOrder"}},
 		{"/ui/default/runs?q=workflow:" + sdkWorkflow, []string{"workflow:placeOrder"}},
-		{"/ui/default/waiting", []string{"placeOrder", "approval:jwog17"}},
+		{"/ui/default/waiting/hooks", []string{"placeOrder", "approval:jwog17"}},
 		{"/ui/default/waiting/timers", []string{"placeOrder", "sleep 1 d"}},
 		{"/ui/default/workflows", []string{"placeOrder"}},
 	} {

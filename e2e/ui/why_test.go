@@ -260,7 +260,7 @@ func (s whyScene) hooks(parent string) {
 	s.shows("Nobody has resumed hook approval.")
 	child := evaluate[string](s.tab, `location.pathname.split("/").find((p) => p.startsWith("wrun_"))`)
 	s.click("Resume …")
-	s.until("the hook is read", `document.querySelector("dialog select")?.value === "approval"`)
+	s.until("the hook is read", `document.querySelector("dialog select")?.value === "approval" && !document.querySelector("dialog .primary").disabled`)
 	resumeID := evaluate[string](s.tab, `/--resume-id ([0-9a-f-]{36})/.exec(document.querySelector("dialog .commands").textContent)[1]`)
 	evaluate[chromedp.Void](s.tab, `document.querySelector("dialog .primary").setAttribute("data-e2e", "")`)
 	s.do(chromedp.DoubleClick(`dialog [data-e2e]`))
@@ -394,7 +394,7 @@ func (s whyScene) withoutPayloads(blocked, ended string) {
 	}
 	for path, text := range map[string]string{
 		"overview": "Slowest open runs", "runs": "newest first", "workflows": "secretly", "failures": "Failures", "waiting": "Waiting",
-		"waiting/signals": "Signals", "waiting/timers": "Timers", "queue": "Queue", "queue/retrying": "ward", "deployments": "ward",
+		"waiting/hooks": "Hooks", "waiting/signals": "Signals", "waiting/timers": "Timers", "queue": "Queue", "queue/retrying": "ward", "deployments": "ward",
 		"compare?a=" + blocked + "&b=" + ended: "charge",
 	} {
 		s.open("/ui/default/" + path)

@@ -5,8 +5,8 @@ import "./css/app.css";
 import { base } from "./api";
 import { titleOf } from "./lib/names";
 import { pathOf } from "./lib/path";
-import { follow, go, heading, page, project } from "./location";
-import { load, lost, role, session, sessionProblem } from "./session";
+import { follow, go, href, heading, page, project } from "./location";
+import { load, lost, may, needs, role, session, sessionProblem } from "./session";
 import { Frame, places } from "./parts/frame";
 import { lazy } from "./parts/lazy";
 import { Empty, Fault, Loading, Trouble } from "./parts/notice";
@@ -31,6 +31,10 @@ const pages: Record<string, ComponentType> = {
   compare: lazy("compare", async () => (await import("./pages/numbers")).Compare),
 };
 
+// Pages of the role invoke, which sees no lists.
+const Home = lazy("the page", async () => (await import("./pages/operations")).Home);
+const Lookup = lazy<{ id: string }>("the run", async () => (await import("./pages/operations")).Lookup);
+
 const RunPage = lazy<{ id: string; tab: string }>("the run", async () => (await import("./pages/onerun")).RunPage);
 
 // Route shows the page of the address. Another project has another page: nothing that was selected, typed or asked in one
@@ -45,6 +49,12 @@ function Route() {
     shown.current = key;
   }, [key]);
   if (fault) return <main class="page"><Fault of={fault} again={again} /></main>;
+  if (!may("metadata")) {
+    if (first === "overview") return <Home key={key} />;
+    if (first === "runs" && id) return <Lookup key={key} id={id} />;
+    if (first !== "waiting") return <main class="page"><Empty title="This page is not for your key"><p>{needs("metadata")}</p>
+      <a class="button" href={href(["overview"])}>What your key may do</a></Empty></main>;
+  }
   if (first === "runs") return id ? <RunPage key={key} id={id} tab={tab ?? "timeline"} /> : <Runs key={key} />;
   const Page = Object.hasOwn(pages, first) ? pages[first] : undefined;
   if (Page) return <Page key={key} />;

@@ -18,13 +18,15 @@ export const operated = "default";
 // operator tells whether the session may manage the whole installation.
 export const operator = computed(() => session.value?.projects.some((p) => p.project === operated && p.role === "admin") ?? false);
 
-export type Permission = "write" | "read" | "invoke" | "admin";
+export type Permission = "write" | "read" | "invoke" | "admin" | "metadata" | "any";
 
 const allowed: Record<Permission, string[]> = {
   admin: ["admin"],
   write: ["admin", "write"],
   read: ["admin", "write", "read"],
   invoke: ["admin", "write", "invoke"],
+  metadata: ["admin", "write", "read", "metadata"],
+  any: ["admin", "write", "read", "metadata", "invoke"],
 };
 
 // may reports whether the role has a permission. The server checks it again.
@@ -34,7 +36,7 @@ export function may(p: Permission): boolean {
 
 // needs returns which roles have a permission, in words.
 export function needs(p: Permission): string {
-  return `This needs a key of the role ${allowed[p].join(" or ")}.`;
+  return `This needs a key of the role ${allowed[p].join(", ").replace(/, (?=[^,]*$)/, " or ")}.`;
 }
 
 // Whoever goes to a project that is open, or opens this one, is asked for nothing.

@@ -10,7 +10,7 @@ import { Matcher } from "../src/lib/keys";
 import { barOf } from "../src/lib/bars";
 import { pagesOf, Recent, visibleRange } from "../src/lib/pages";
 import { fill, pageOf, pathOf } from "../src/lib/path";
-import { Problem, problemOf, rolesFor } from "../src/lib/problem";
+import { Problem, problemOf } from "../src/lib/problem";
 import { quote, curl } from "../src/lib/shell";
 import { random } from "./random";
 import { formatShort, formatTime } from "../src/lib/zone";
@@ -119,7 +119,7 @@ test("keys make sequences", () => {
 
 test("answers that are no errors of the server are explained", () => {
   const p = problemOf(403, '{"error":{"code":"forbidden","message":"no","details":{"allowed":["admin","write"]},"requestId":"r"}}', null);
-  assert.deepEqual([p.code, p.requestId, rolesFor(p)], ["forbidden", "r", ["admin", "write"]]);
+  assert.deepEqual([p.code, p.requestId, p.details], ["forbidden", "r", { allowed: ["admin", "write"] }]);
   assert.equal(problemOf(502, "<html>", "7").retryAfter, 7);
 });
 

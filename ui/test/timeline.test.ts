@@ -202,3 +202,10 @@ test("of a long run, sums are shown, and steps when a sum is opened", () => {
   sources.set(key, { parts: [step("item-2", 0, [[0, 9, "failed"]])], cursor: "7" });
   assert.deepEqual(rows(), [key, "r:step:item-2", `${key}:more`, "r:wait:w"]);
 });
+
+test("a hook that was answered is no cancelled one", () => {
+  const hook = { kind: "hook", id: "agree", seq: 1, createdAt: "2026-01-01T00:00:00Z", endedAt: "2026-01-01T00:00:01Z" } as const;
+  const received = [{ seq: 2, at: "2026-01-01T00:00:01Z" }];
+  for (const status of ["disposed", "abandoned"] as const) assert.deepEqual(stateOfPart({ ...hook, status, received }), { look: "completed", word: "answered" });
+  assert.equal(stateOfPart({ ...hook, status: "abandoned" }).look, "cancelled");
+});

@@ -27,6 +27,7 @@ const time = (at: string) => Date.parse(at);
 export function stateOfPart(p: TimelinePart): State {
   if (p.status === "pending" && p.childId) return { look: "running", word: "running" };
   if (p.status === "pending") return p.attempts ? { look: "retrying", word: "retrying" } : { look: "pending", word: "queued" };
+  if (p.kind === "hook" && p.received && (p.status === "disposed" || p.status === "abandoned")) return { look: "completed", word: "answered" };
   const states: Record<Exclude<TimelinePart["status"], "pending">, State> = {
     running: { look: "running", word: "running" }, completed: { look: "completed", word: p.kind === "wait" ? "over" : "completed" },
     failed: { look: "failed", word: "failed" }, active: { look: "waiting", word: "open" }, disposed: { look: "completed", word: "closed" },

@@ -49,9 +49,3 @@ export function titleOf(p: Problem): string {
 export function isTemporary(p: Problem): boolean {
   return p.status === 0 || p.status === 429 || p.status >= 500;
 }
-
-// rolesFor returns the roles that may do what was forbidden; empty if the server does not say.
-export function rolesFor(p: Problem): string[] {
-  const allowed = p.details["allowed"];
-  return Array.isArray(allowed) ? allowed.map(String) : [];
-}

@@ -2,6 +2,7 @@
 import { useSignal } from "@preact/signals";
 import type { Hook, Run } from "../api.gen";
 import { addressOf, call, callText, server } from "../api";
+import { fieldsOf, fill, type Field, type Typed } from "../lib/form";
 import { member, parseJson, withValue, writeJson } from "../lib/jsontext";
 import { Problem } from "../lib/problem";
 import { curl, quote } from "../lib/shell";
@@ -10,6 +11,7 @@ import { go, href, project } from "../location";
 import { Commands } from "../parts/copy";
 import { Dialog } from "../parts/dialog";
 import { Editor, problemIn } from "../parts/editor";
+import { FormFields } from "../parts/form";
 import { Gated, useId } from "../parts/gated";
 import { lazyPart } from "../parts/lazy";
 import { Trouble } from "../parts/notice";
@@ -165,13 +167,16 @@ export function Resume({ run, only, hook: wanted = only?.id ?? "", done, close }
   const list = useResource((signal) => call(project.value, "GET /v1/runs/{id}/hooks", {
     path: { id: run.id }, query: { order: "desc", limit: 200 }, signal,
   }), [run.id]);
-  const open: Hook[] = list.data.value?.data.filter((h) => h.status === "active") ?? [];
+  const open: Hook[] = list.data.value?.data.filter((h) => h.status === "active" && h.verify !== "vote") ?? [];
   const chosen = useSignal(wanted);
   const edited = useSignal<string | undefined>(undefined);
+  const typed = useSignal<Typed>({});
   const resumeId = useId();
   const hook = open.find((h) => h.id === chosen.value) ?? only ?? (wanted ? undefined : open[0]); // never another one than the reader chose
-  const votes = hook?.verify === "vote";
-  const text = edited.value ?? (votes ? '{"decision": "approve"}' : '{"approved": true}');
+  const asked = useResource(async (signal) => hook ? askedIn(await callText(project.value, "GET /v1/runs/{id}/hooks/{hookId}", { path: { id: run.id, hookId: hook.id }, signal })) : null, [hook?.id]);
+  const fields = asked.data.value?.fields ?? [];
+  const filled = fill(fields, typed.value);
+  const text = fields.length > 0 ? filled.json || "null" : edited.value ?? '{"approved": true}';
   const path = { id: run.id, hookId: hook?.id ?? "HOOK" };
   const problem = problemIn(text);
   const body = withValue({ resumeId }, "payload", problem ? "null" : text);
@@ -179,25 +184,31 @@ export function Resume({ run, only, hook: wanted = only?.id ?? "", done, close }
     await call(project.value, "POST /v1/runs/{id}/hooks/{hookId}/resume", { path, text: body });
     done();
   };
-  const blocked = problem || (list.data.value && !hook ? (wanted ? `Hook ${wanted} is not among the newest 200 that are open.` : "No hook of this run is open.") : hook ? "" : "Reading the hooks …");
+  const missing = list.data.value && !hook ? (wanted ? `Hook ${wanted} is not among the newest 200 that are open.` : "No hook of this run is open.") : hook && !asked.loading.value ? "" : "Reading the hooks …";
+  const blocked = missing || (problem ? "The payload is not valid JSON." : Object.keys(filled.problems).length > 0 ? "Something is missing or wrong." : "");
   return (
-    <Dialog title={votes ? `Vote on ${hook.id}` : only ? `Resume ${only.id}` : "Resume a hook"} button={votes ? "Vote" : "Resume"} act={act} close={close} blocked={blocked && (problem ? "The payload is not valid JSON." : blocked)}>
-      {!only && <label>Hook<select value={hook?.id} onChange={(e) => (chosen.value = e.currentTarget.value)}>
+    <Dialog title={only ? `Resume ${only.id}` : "Resume a hook"} button="Resume" act={act} close={close} blocked={blocked}>
+      {!only && <label>Hook<select value={hook?.id} onChange={(e) => { chosen.value = e.currentTarget.value; typed.value = {}; }}>
         {open.map((h) => <option value={h.id}>{h.id}{h.signal ? ` (signal ${h.signal})` : ""}</option>)}</select></label>}
-      {hook?.verify && !votes && <p class="warning">It accepts only signed requests, so this is refused. The CLI has --unverified for admins.</p>}
-      {hook && <Metadata key={hook.id} run={run.id} hook={hook.id} />}
-      <Editor label={votes ? "Vote: the decision approve or reject; as, roles, comment and form if needed" : "Payload, any JSON"} text={text} change={(t) => (edited.value = t)} />
+      {hook?.verify && <p class="warning">It accepts only signed requests, so this is refused. The CLI has --unverified for admins.</p>}
+      {asked.data.value?.question && <p class="strong">{asked.data.value.question}</p>}
+      {asked.data.value?.metadata && <div class="metadata"><span class="quiet">Metadata</span><pre class="raw text" tabIndex={0}>{asked.data.value.metadata}</pre></div>}
+      {fields.length > 0 ? <FormFields fields={fields} typed={typed.value} problems={{}} change={(t) => (typed.value = t)} />
+        : <Editor label="Payload, any JSON" text={text} change={(t) => (edited.value = t)} />}
       <Commands cli={`stepwell hooks resume ${quote(path.hookId)} --run ${run.id} --payload ${quote(text)} --resume-id ${resumeId}`}
         curl={curl(server, "POST", addressOf("POST /v1/runs/{id}/hooks/{hookId}/resume", { path }), body)} />
     </Dialog>
   );
 }
 
-// Metadata is what the run has said about the hook when it opened it.
-function Metadata({ run, hook }: { run: string; hook: string }) {
-  const text = useResource((signal) => callText(project.value, "GET /v1/runs/{id}/hooks/{hookId}", { path: { id: run, hookId: hook }, signal }), [run, hook]);
-  const value = text.data.value ? member(parseJson(text.data.value), "metadata") : undefined;
-  return value ? <div class="metadata"><span class="quiet">Metadata</span><pre class="raw text" tabIndex={0}>{writeJson(value)}</pre></div> : null;
+// askedIn returns what a hook asks for: the fields of its schema, or what the run has said about it otherwise.
+function askedIn(text: string): { question: string; fields: Field[]; metadata: string } {
+  const hook = parseJson(text);
+  const [schema, metadata] = [member(hook, "schema"), member(hook, "metadata")];
+  return {
+    question: (JSON.parse(text) as Hook).question ?? "", fields: schema ? fieldsOf(schema) : [],
+    metadata: metadata && !schema ? writeJson(metadata) : "",
+  };
 }
 
 interface SignalProps {

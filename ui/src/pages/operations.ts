@@ -3,6 +3,7 @@ export { Access } from "./access";
 export { Collections } from "./collections";
 export { Deployments } from "./deployments";
 export { Flows } from "./flows";
+export { Home, Lookup } from "./home";
 export { Limits } from "./limits";
 export { Queue } from "./queue";
 export { Schedules } from "./schedules";

@@ -79,6 +79,7 @@ function Form({ close, missing, ...fields }: Fields & { close: () => void }) {
   const f = form.value;
   const set = (change: Partial<typeof f>) => (form.value = { ...form.value, ...change });
   const seen = useResource(async (signal) => {
+    if (!may("metadata")) return null;
     const [runs, deployments] = await Promise.all([
       call(project.value, "GET /v1/runs", { query: { limit: 200 }, signal }), call(project.value, "GET /v1/deployments", { signal })]);
     return {

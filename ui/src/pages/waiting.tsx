@@ -6,8 +6,11 @@ import { member, parseJson, readable, writeJson } from "../lib/jsontext";
 import { titleOfHook, titleOfWait } from "../lib/names";
 import { shortId } from "../lib/path";
 import { curl, quote } from "../lib/shell";
+import { approvalsIn, type OpenApproval } from "../lib/approval";
 import { useList, type List } from "../list";
 import { href, page, project } from "../location";
+import { countApprovals } from "../approvals";
+import { ApprovalCard } from "../parts/approval";
 import { Commands, Copy } from "../parts/copy";
 import { Status } from "../parts/icon";
 import { Filter, param, Rows, Tabs } from "../parts/list";
@@ -15,16 +18,21 @@ import { Name } from "../parts/name";
 import { Empty } from "../parts/notice";
 import { Age, Clock } from "../parts/time";
 import { may, needs } from "../session";
+import { me } from "../voter";
 import { Resume, Signal } from "./actions";
 
-const tabs = [{ name: "hooks", title: "Hooks" }, { name: "signals", title: "Signals" }, { name: "timers", title: "Timers" }];
+const tabs = [{ name: "approvals", title: "Approvals" }, { name: "hooks", title: "Hooks" }, { name: "signals", title: "Signals" }, { name: "timers", title: "Timers" }];
 
-const views: Record<string, () => preact.JSX.Element> = { hooks: Hooks, signals: Signals, timers: Timers };
+const views: Record<string, () => preact.JSX.Element> = { approvals: Approvals, hooks: Hooks, signals: Signals, timers: Timers };
 
 export function Waiting() {
-  const chosen = tabs.find((t) => t.name === page.value.segments[1])?.name ?? "hooks";
-  const View = views[chosen]!;
-  return <main class="page"><View key={chosen} /></main>;
+  const wanted = page.value.segments[1] ?? "approvals";
+  const View = Object.hasOwn(views, wanted) && (wanted === "approvals" || may("metadata")) ? views[wanted] : undefined;
+  if (View) return <main class="page"><View key={wanted} /></main>;
+  return (
+    <main class="page"><Empty title={Object.hasOwn(views, wanted) ? "This is not for your key" : `Waiting has no part “${wanted}”`}><p>{Object.hasOwn(views, wanted) ? needs("metadata") : "Its address may be mistyped, or of another version."}</p>
+      <a class="button" href={href(["waiting"])}>What waits for people</a></Empty></main>
+  );
 }
 
 interface HeadProps {
@@ -38,7 +46,7 @@ function Head({ tab, cli, address, children }: HeadProps) {
   return (
     <>
       <header class="page-head"><h1>Waiting</h1>{children}<Commands cli={cli} curl={curl(server, "GET", address)} /></header>
-      <Tabs place="waiting" tabs={tabs} chosen={tab} label="What runs wait for" />
+      <Tabs place="waiting" tabs={may("metadata") ? tabs : tabs.slice(0, 1)} chosen={tab} label="What runs wait for" />
     </>
   );
 }
@@ -51,6 +59,42 @@ function RunLink({ id }: { id: string }) {
 function flag(name: string, field: string): string {
   return param(field) ? ` ${name} ${quote(param(field))}` : "";
 }
+
+function Approvals() {
+  const mine = param("show") === "mine" && me.value.length > 0;
+  const query = { workflow: param("workflow") || undefined, runId: param("run") || undefined, for: mine ? me.value : undefined, limit: 20 };
+  const said = useSignal("");
+  const list: List<OpenApproval> = useList(async (cursor, signal) => approvalsIn(await callText(project.value, "GET /v1/approvals", { query: { ...query, cursor }, signal })),
+    [project.value, JSON.stringify(query)], (a) => `${a.runId} ${a.hookId}`);
+  const voted = (text: string) => {
+    said.value = text;
+    list.refresh();
+    countApprovals();
+  };
+  return (
+    <>
+      <Head tab="approvals" cli={`stepwell hooks approvals${flag("--workflow", "workflow")}${flag("--run", "run")}${mine ? me.value.map((name) => ` --for ${quote(name)}`).join("") : ""}`}
+        address={addressOf("GET /v1/approvals", { query })} />
+      <section id="tab-panel" role="tabpanel" aria-labelledby="tab-approvals">
+        <Filter>
+          <label>Workflow<input name="workflow" id="filter" value={param("workflow")} spellcheck={false} /></label>
+          {param("run") && <label>Run<input name="run" class="mono" value={param("run")} spellcheck={false} /></label>}
+          {(may("read") || may("invoke")) && <label>Show<select name="show" value={mine ? "mine" : ""}><option value="">all</option>
+            <option value="mine" disabled={me.value.length === 0}>{me.value.length > 0 ? `what waits for ${me.value.join(", ")}` : "what waits for me: give your name in a card"}</option></select></label>}
+        </Filter>
+        <p class="said" role="status">{said.value}</p>
+        <Rows list={list} what="approvals" empty={mine
+          ? <Empty title="No approval waits for you"><p>You are {me.value.join(", ")}: approvals for others, and those on which you have voted, are not shown.</p></Empty>
+          : <Empty title="No approval is open"><p>A flow asks for one with <code>approval</code>, a function with <code>openHook</code>.</p></Empty>}>
+          <div class="cards">{list.rows.map((a) => <ApprovalCard key={`${a.runId} ${a.hookId}`} approval={a} done={voted} />)}</div>
+        </Rows>
+      </section>
+    </>
+  );
+}
+
+// isVote reports whether a hook is an approval, by its token.
+const isVote = (h: Hook) => h.token?.startsWith("approval_") ?? false;
 
 function Hooks() {
   const query = {
@@ -78,11 +122,11 @@ function Hooks() {
               <tr key={`${h.runId} ${h.id}`}>
                 <td><a class="strong" href={href(["runs", h.runId, "log"], { of: h.id })} title={h.id}>{titleOfHook(h)}</a>{h.status === "retained" && <span class="quiet"> retained</span>}</td>
                 <td><Name of={h.workflow ?? ""} /></td><td><RunLink id={h.runId} /></td>
-                <td class="for">{h.signal ? <>signal {h.signal}{h.condition && <span class="mono quiet"> if {h.condition}</span>}</> : h.webhook ? "webhook" : "a payload"}</td>
+                <td class="for">{h.signal ? <>signal {h.signal}{h.condition && <span class="mono quiet"> if {h.condition}</span>}</> : h.webhook ? "webhook" : isVote(h) ? "votes" : "a payload"}</td>
                 <td class="mono token">{h.token ? <>{h.token}<Copy text={h.token} what="the token" /></> : <span class="quiet">–</span>}</td>
                 <td class="num"><Age at={h.createdAt} /></td>
-                <td class="row-actions"><button type="button" disabled={!may("invoke") || h.status !== "active"} aria-label={`Resume ${titleOfHook(h)} of ${shortId(h.runId)}`}
-                  title={!may("invoke") ? needs("invoke") : h.status !== "active" ? "Its run has ended." : ""} onClick={() => (open.value = h)}>Resume …</button></td>
+                <td class="row-actions">{isVote(h) ? <a class="button" href={href(["waiting", "approvals"], { run: h.runId })}>Vote …</a> : <button type="button" disabled={!may("invoke") || h.status !== "active"} aria-label={`Resume ${titleOfHook(h)} of ${shortId(h.runId)}`}
+                  title={!may("invoke") ? needs("invoke") : h.status !== "active" ? "Its run has ended." : ""} onClick={() => (open.value = h)}>Resume …</button>}</td>
               </tr>
             ))}</tbody>
           </table>

@@ -2,14 +2,17 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { Explanation, Reason, Remedy, Run } from "../api.gen";
-import { addressOf, call, server } from "../api";
+import { countApprovals } from "../approvals";
+import { addressOf, call, callText, server } from "../api";
 import { clock, tick } from "../clock";
+import { approvalsIn } from "../lib/approval";
 import { formatDuration } from "../lib/duration";
 import { formatFilter, type Filter } from "../lib/filter";
 import { curl } from "../lib/shell";
 import { durationOf, hasEnded, lookOf } from "../lib/status";
 import { commandsOf, needsNobody, nextOf } from "../lib/why";
 import { href, project } from "../location";
+import { ApprovalCard } from "../parts/approval";
 import { Commands } from "../parts/copy";
 import { Gated } from "../parts/gated";
 import { Glyph } from "../parts/icon";
@@ -144,9 +147,18 @@ function Row({ run, reason: r, next, acted, choose }: RowProps) {
       {error && <div class="error-text">
         <p>last error{error.seq && <>, <a href={`${href(["runs", run.id, "log"])}#e${error.seq}`}>event {error.seq.toLocaleString("en")}</a></>}:</p>
         <Lines text={[error.code, error.message].filter(Boolean).join(": ")} label="Last error" /></div>}
-      <div class="remedies">{r.remedies.map((name) => <Button name={name} run={run} reason={r} acted={acted} choose={choose} />)}</div>
+      {r.kind === "approval" && r.hookId ? <Votes run={run.id} hook={r.hookId} votes={r.votes ?? 0} acted={acted} />
+        : <div class="remedies">{r.remedies.map((name) => <Button name={name} run={run} reason={r} acted={acted} choose={choose} />)}</div>}
     </li>
   );
+}
+
+// Votes is the card of an approval. It is read again when somebody has voted.
+function Votes({ run, hook, votes, acted }: { run: string; hook: string; votes: number; acted: () => void }) {
+  const read = useResource(async (signal) => approvalsIn(await callText(project.value, "GET /v1/approvals", { query: { runId: run }, signal })), [run], 0, votes);
+  const found = read.data.value?.data.find((a) => a.hookId === hook);
+  if (read.problem.value) return <Trouble problem={read.problem.value} retry={read.refresh} />;
+  return found ? <ApprovalCard here approval={found} done={() => { acted(); read.refresh(); countApprovals(); }} /> : null;
 }
 
 const deploys: Partial<Record<string, string>> = { deployment_missing: "Register", unreachable: "Move" };
@@ -158,7 +170,7 @@ function Button({ name, run, reason: r, acted, choose }: RowProps & { name: Reme
     case "retryMessage": return r.messageId ? <Retry id={r.messageId} done={acted} /> : null;
     case "discardMessage": return open("Discard …", "write");
     case "putDeployment": return open(`${deploys[r.kind] ?? "Register again:"} ${r.deployment ?? ""} …`, "admin");
-    case "resumeHook": return open(r.kind === "approval" ? "Vote …" : "Resume …", "invoke");
+    case "resumeHook": return open("Resume …", "invoke");
     case "postSignal": return open("Send the signal …", "invoke");
     case "sendMessage": return open("Send a message …", "invoke");
     case "putLimit": return <a class="button" href={href(["limits", r.limit ?? ""], { key: r.key ?? "" })}>Open the limit</a>;

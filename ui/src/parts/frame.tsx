@@ -2,13 +2,15 @@
 import type { ComponentChildren } from "preact";
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
+import { useApprovals, waiting } from "../approvals";
 import { attention, useAttention } from "../attention";
 import { numbers } from "../lib/attention";
 import { connection, mostWithheld, paused, togglePause, withheld } from "../live";
 import { quote } from "../lib/shell";
 import { go, href, page, project, search } from "../location";
 import { freshness, staleSince } from "../resource";
-import { leave, lost, operated, operator, role, session } from "../session";
+import { leave, lost, may, operated, operator, role, session, type Permission } from "../session";
+import { me } from "../voter";
 import { browserZone, theme, zone, type Theme } from "../settings";
 import { helpOpen, paletteOpen, useKeys } from "../shortcuts";
 import { Copy } from "./copy";
@@ -18,32 +20,37 @@ import { lazyPart } from "./lazy";
 import { Switch } from "./switch";
 import { Age, Clock } from "./time";
 
-// places are the pages of the navigation. A place with roles is for these alone.
-export const places: Array<{ segment: string; name: string; key: string; roles?: string[] }> = [
-  { segment: "overview", name: "Overview", key: "g o" },
-  { segment: "runs", name: "Runs", key: "g r" },
-  { segment: "workflows", name: "Workflows", key: "g w" },
-  { segment: "flows", name: "Flows", key: "g n" },
-  { segment: "failures", name: "Failures", key: "g f" },
-  { segment: "waiting", name: "Waiting", key: "g h" },
-  { segment: "queue", name: "Queue", key: "g q" },
-  { segment: "schedules", name: "Schedules", key: "g c" },
-  { segment: "triggers", name: "Triggers", key: "g t" },
-  { segment: "collections", name: "Collections", key: "g b" },
-  { segment: "limits", name: "Limits", key: "g l" },
-  { segment: "deployments", name: "Deployments", key: "g d" },
-  { segment: "servers", name: "Servers", key: "g s", roles: ["admin"] },
-  { segment: "access", name: "Access", key: "g a", roles: ["admin"] },
+// places are the pages of the navigation, each for the roles that have a permission.
+export const places: Array<{ segment: string; name: string; key: string; for: Permission }> = [
+  { segment: "overview", name: "Overview", key: "g o", for: "any" },
+  { segment: "runs", name: "Runs", key: "g r", for: "metadata" },
+  { segment: "workflows", name: "Workflows", key: "g w", for: "metadata" },
+  { segment: "flows", name: "Flows", key: "g n", for: "metadata" },
+  { segment: "failures", name: "Failures", key: "g f", for: "metadata" },
+  { segment: "waiting", name: "Waiting", key: "g h", for: "any" },
+  { segment: "queue", name: "Queue", key: "g q", for: "metadata" },
+  { segment: "schedules", name: "Schedules", key: "g c", for: "metadata" },
+  { segment: "triggers", name: "Triggers", key: "g t", for: "metadata" },
+  { segment: "collections", name: "Collections", key: "g b", for: "metadata" },
+  { segment: "limits", name: "Limits", key: "g l", for: "metadata" },
+  { segment: "deployments", name: "Deployments", key: "g d", for: "metadata" },
+  { segment: "servers", name: "Servers", key: "g s", for: "admin" },
+  { segment: "access", name: "Access", key: "g a", for: "admin" },
 ];
+
+// placesOf returns the pages that the role may open.
+export const placesOf = () => places.filter((p) => may(p.for));
 
 const Palette = lazyPart("the search", async () => (await import("../pages/tools")).Palette);
 
-// lists are the lists of runs that the navigation offers.
-export const lists = [
+// lists are the lists of runs that the navigation offers, listsOf those that the role may open.
+const lists = [
   { name: "Running", filter: "status:running" },
   { name: "Failed today", filter: "status:failed created:24h" },
   { name: "Not started", filter: "status:pending" },
 ];
+
+export const listsOf = () => may("metadata") ? lists : [];
 
 const liveTexts = { off: "", connecting: "connecting", live: "live", reconnecting: "reconnecting", polling: "polling" };
 const liveTitles = {
@@ -53,7 +60,9 @@ const liveTitles = {
 
 export function Frame({ children }: { children: ComponentChildren }) {
   useAttention();
+  useApprovals();
   const wants = numbers(attention.value?.data ?? []);
+  const mine = placesOf();
   useKeys({
     "?": () => (helpOpen.value = true),
     "/": () => {
@@ -61,7 +70,7 @@ export function Frame({ children }: { children: ComponentChildren }) {
       if (filter) filter.focus();
       else paletteOpen.value = true;
     },
-    ...Object.fromEntries(places.map((p) => [p.key, () => go(href([p.segment]))])),
+    ...Object.fromEntries(mine.map((p) => [p.key, () => go(href([p.segment]))])),
   });
   return (
     <div class="frame">
@@ -83,19 +92,25 @@ function Side({ wants }: { wants: Record<string, string> }) {
   useEffect(() => {
     open.value = false;
   }, [page.value, search.value]);
-  const shown = places.filter((p) => p.roles?.includes(role.value) ?? true);
+  const shown = placesOf();
   const here = page.value.segments[0] ?? "";
   const inBar = bar.includes(here) || !shown.some((p) => p.segment === here) ? bar : [...bar.slice(0, -1), here];
   return (
     <nav class={open.value ? "side open" : "side"} aria-label="Pages" onKeyDown={(e) => e.key === "Escape" && (open.value = false)}>
       {shown.map((p) => <a class={inBar.includes(p.segment) ? "" : "rest"} href={href([p.segment])} aria-current={isHere(p.segment, "") ? "page" : undefined}
-        data-count={wants[p.segment]} title={wants[p.segment] && `${wants[p.segment]} need attention`}>{p.name}</a>)}
-      <h2>Runs</h2>
-      {lists.map((l) => <a class="rest" href={href(["runs"], { q: l.filter })} title={l.filter} aria-current={isHere("runs", l.filter) ? "page" : undefined}>{l.name}</a>)}
+        {...counted(p.segment, wants[p.segment])}>{p.name}</a>)}
+      {may("metadata") && <h2>Runs</h2>}
+      {listsOf().map((l) => <a class="rest" href={href(["runs"], { q: l.filter })} title={l.filter} aria-current={isHere("runs", l.filter) ? "page" : undefined}>{l.name}</a>)}
       {open.value && <div class="settings"><Settings /></div>}
       <button type="button" class="more" aria-expanded={open.value} onClick={() => (open.value = !open.value)}>More</button>
     </nav>
   );
+}
+
+// counted returns the number of a page, and what it says.
+function counted(segment: string, attention: string | undefined) {
+  if (segment !== "waiting") return { "data-count": attention, title: attention && `${attention} need attention` };
+  return { "data-count": waiting.value || undefined, title: waiting.value && `${waiting.value} approvals ${me.value.length > 0 ? "wait for you" : "are open"}` };
 }
 
 // Paused says on every page that the project is paused, and who resumes it.
@@ -122,7 +137,7 @@ function isHere(segment: string, q: string): boolean {
 function TopBar() {
   return (
     <header class="top">
-      <a class="brand" href={href(["runs"])} aria-label="Stepwell"><Logo /><span>Stepwell</span></a>
+      <a class="brand" href={href([may("metadata") ? "runs" : "overview"])} aria-label="Stepwell"><Logo /><span>Stepwell</span></a>
       <Switch />
       <span class="role quiet">{role.value}</span>
       <span class="space" />

@@ -1,7 +1,7 @@
 // What is empty, and what went wrong.
 import type { ComponentChildren } from "preact";
 import type { Problem } from "../lib/problem";
-import { isTemporary, rolesFor, titleOf } from "../lib/problem";
+import { isTemporary, titleOf } from "../lib/problem";
 import { lost } from "../session";
 import { Glyph } from "./icon";
 
@@ -12,13 +12,11 @@ export function Empty({ title, children }: { title: string; children?: Component
 // Trouble shows a failed request. What is on the screen stays beside it.
 export function Trouble({ problem, retry }: { problem: Problem; retry?: () => void }) {
   if (problem.status === 401 && lost.value) return null; // the page asks for a key
-  const roles = rolesFor(problem);
   return (
     <div class="trouble" role="alert">
       <Glyph look="failed" />
       <div>
         <strong>{titleOf(problem)}.</strong> {problem.message}
-        {roles.length > 0 && <> Roles that may: {roles.join(", ")}.</>}
         {isTemporary(problem) && <> What is shown may be old.</>}
         {problem.requestId && <div class="quiet small">request {problem.requestId}</div>}
       </div>

@@ -4,10 +4,10 @@ import { useMemo } from "preact/hooks";
 import { formatFilter, parseFilter, runIdIn } from "../lib/filter";
 import { matching, step, type Item } from "../lib/palette";
 import { go, href } from "../location";
-import { role } from "../session";
+import { may } from "../session";
 import { paletteOpen } from "../shortcuts";
 import { useModal } from "./dialog";
-import { lists, places } from "./frame";
+import { listsOf, placesOf } from "./frame";
 
 // asked returns what a text says: the ID of a run, or a filter of runs.
 function asked(text: string): Item[] {
@@ -15,7 +15,7 @@ function asked(text: string): Item[] {
   if (id) return [{ kind: "run", name: id, open: () => go(href(["runs", id])) }];
   const { filter, problem } = parseFilter(text);
   const q = formatFilter(filter);
-  return problem || q === "" ? [] : [{ kind: "runs", name: q, open: () => go(href(["runs"], { q })) }];
+  return problem || q === "" || !may("metadata") ? [] : [{ kind: "runs", name: q, open: () => go(href(["runs"], { q })) }];
 }
 
 // fixed returns the pages, the lists of runs, and what the buttons of this page do.
@@ -24,8 +24,8 @@ function fixed(): Item[] {
     .filter((b) => !b.disabled && b.innerText.trim() !== "" && b.checkVisibility());
   return [
     ...buttons.map((b) => ({ kind: "action", name: b.innerText.trim(), open: () => b.click() })),
-    ...places.filter((p) => p.roles?.includes(role.value) ?? true).map((p) => ({ kind: "page", name: p.name, detail: p.key, open: () => go(href([p.segment])) })),
-    ...lists.map((l) => ({ kind: "runs", name: l.name, detail: l.filter, open: () => go(href(["runs"], { q: l.filter })) })),
+    ...placesOf().map((p) => ({ kind: "page", name: p.name, detail: p.key, open: () => go(href([p.segment])) })),
+    ...listsOf().map((l) => ({ kind: "runs", name: l.name, detail: l.filter, open: () => go(href(["runs"], { q: l.filter })) })),
   ];
 }
 
