@@ -214,7 +214,7 @@ func TestLiveViewEndsWithItsSession(t *testing.T) {
 	d.signIn(environmentKey)
 	server := httptest.NewServer(d.echo)
 	t.Cleanup(server.Close)
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/ui/default/v1/live?counts=true", nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/ui/default/v1/live?topics=true", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ func holders() []abuse {
 			name: "sse_viewers", role: "metadata", clients: 3000,
 			what: "3,000 connections follow events and live views, and begin anew a second after they were refused.",
 			once: func(ctx context.Context, a *attack, client, _ int) {
-				path := []string{"/v1/events/stream?payloads=false", "/v1/live?runs=true&counts=true"}[client%2]
+				path := []string{"/v1/events/stream?payloads=false", "/v1/live?runs=true&topics=true"}[client%2]
 				if a.send(ctx, http.MethodGet, path, "") != http.StatusOK {
 					pause(ctx, time.Second)
 				}

@@ -173,6 +173,7 @@ func (i *installation) failedScene(b *tab, refund string) {
 	b.open("/ui/default/runs/wrun_01JD5A8R8D0000000000000000")
 	b.allow("404")
 	b.shows("There is no run with this ID")
+	b.isLive() // of all else it is told
 	b.accessible()
 	b.look("norun")
 }

@@ -21,6 +21,8 @@ const (
 	minPollInterval = 250 * time.Millisecond
 	// pollInterval is how often a follower reads without a hint, which may be lost, and what no event says.
 	pollInterval = 30 * time.Second
+	// topicsInterval is how often a follower reads which topics have changed: viewers are told so often at most.
+	topicsInterval = 5 * time.Second
 	// blockedPause is the same while an open transaction holds up more than one read can return.
 	blockedPause = 5 * time.Second
 
@@ -36,10 +38,14 @@ type Options[R any] struct {
 	// BlockedRuns returns the runs that their functions refuse, each with the number of failed calls. No event says that
 	// it has changed.
 	BlockedRuns func(context.Context, entities.Project) (map[entities.RunID]int, error)
+	// Versions returns the versions of the topics, apart from [Runs]. They may be older than the call, and not newer.
+	Versions func(context.Context, entities.Project) (Versions, error)
 	// Viewers limits the viewers of all projects; 0 means 500, and less than 0 that there are none.
 	Viewers int
 	// PollInterval is how often a follower reads without a hint; 0 means every 30 s.
 	PollInterval time.Duration
+	// TopicsInterval is how often it reads the versions of the topics; 0 means every 5 s.
+	TopicsInterval time.Duration
 }
 
 // Followers are the followers of this process, by project. A project has one while it has viewers.
@@ -55,6 +61,7 @@ type Followers[R any] struct {
 // New returns followers without viewers.
 func New[R any](o Options[R]) *Followers[R] {
 	o.Viewers, o.PollInterval = cmp.Or(o.Viewers, defaultViewers), cmp.Or(o.PollInterval, pollInterval)
+	o.TopicsInterval = cmp.Or(o.TopicsInterval, topicsInterval)
 	return &Followers[R]{options: o, open: map[entities.Project]*follower[R]{}, owners: map[string]int{}}
 }
 
@@ -84,18 +91,35 @@ func (fs *Followers[R]) Join(ctx context.Context, project entities.Project, w Wa
 	if err := fs.enter(w.Owner); err != nil {
 		return nil, err
 	}
-	end, err := fs.options.Log.EndOfChanges(ctx, project)
+	begin, err := fs.placeFor(ctx, project, w)
 	if err != nil {
 		fs.exit(w.Owner)
 		return nil, err
 	}
-	v := newViewer[R](w, end)
+	v := newViewer[R](w, begin)
 	fs.addViewer(project, v)
 	if err := fs.catchUp(ctx, project, v); err != nil {
 		v.Close()
 		return nil, err
 	}
 	return v, nil
+}
+
+// placeFor returns where a viewer begins. It keeps the versions of topics that it knows, and is told of others next
+// time.
+func (fs *Followers[R]) placeFor(ctx context.Context, project entities.Project, w Wants) (Place, error) {
+	p := Place{}
+	if w.From != nil {
+		p.Versions = w.From.Versions
+	}
+	var err error
+	if w.Topics && p.Versions == nil {
+		if p.Versions, err = fs.options.Versions(ctx, project); err != nil {
+			return p, err
+		}
+	}
+	p.Cursor, err = fs.options.Log.EndOfChanges(ctx, project)
+	return p, err
 }
 
 func (fs *Followers[R]) enter(owner string) error {
@@ -126,7 +150,7 @@ func (fs *Followers[R]) addViewer(project entities.Project, v *Viewer[R]) {
 	if f == nil {
 		ctx, stop := context.WithCancel(context.Background()) //nolint:gosec // the last viewer calls stop
 		f = &follower[R]{
-			Options: fs.options, project: project, stop: stop, cursor: v.begin, viewers: map[*Viewer[R]]struct{}{},
+			Options: fs.options, project: project, stop: stop, cursor: v.begin.Cursor, viewers: map[*Viewer[R]]struct{}{},
 			sent: map[entities.RunID]int64{},
 		}
 		fs.open[project] = f
@@ -174,7 +198,7 @@ func (fs *Followers[R]) catchUp(ctx context.Context, project entities.Project, v
 	if err != nil {
 		return err
 	}
-	l := found[R]{cursor: v.begin, parts: map[entities.RunID]Part{}}
+	l := found[R]{cursor: v.begin.Cursor, parts: map[entities.RunID]Part{}}
 	if v.wants.Run != "" {
 		changed[v.wants.Run] = true
 	}
@@ -210,14 +234,17 @@ func (fs *Followers[R]) missed(
 	if v.wants.From == nil {
 		return changed, nil
 	}
-	c, err := fs.options.Log.Changes(ctx, project, *v.wants.From)
+	c, err := fs.options.Log.Changes(ctx, project, v.wants.From.Cursor)
 	if errors.Is(err, read.ErrCursorLost) {
 		return changed, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	v.resumed = !c.More && !c.Blocked
+	v.resumed = !c.More && !c.Blocked && (v.wants.From.Versions != nil || !v.wants.Topics)
+	if v.resumed {
+		v.addTopics(v.begin.Versions, len(c.List) > 0)
+	}
 	if !v.resumed || v.wants.Runs == nil {
 		return changed, nil
 	}
@@ -238,11 +265,13 @@ type follower[R any] struct {
 	project entities.Project
 	stop    func()
 
-	// cursor is where the next read begins, sent the position up to which viewers know the late changes of a run, and
-	// blocked what the last slow poll found. They belong to run.
+	// cursor is where the next read begins, sent the position up to which viewers know the late changes of a run,
+	// blocked what the last slow poll found, and active whether something happened to runs since viewers were told the
+	// topics. They belong to run.
 	cursor  read.FeedCursor
 	sent    map[entities.RunID]int64
 	blocked map[entities.RunID]int
+	active  bool
 
 	mu      sync.Mutex
 	viewers map[*Viewer[R]]struct{}
@@ -260,6 +289,8 @@ func (f *follower[R]) run(ctx context.Context) error {
 	defer cancel()
 	poll := time.NewTicker(f.PollInterval)
 	defer poll.Stop()
+	topics := time.NewTicker(f.TopicsInterval)
+	defer topics.Stop()
 	blocked, err := f.BlockedRuns(ctx, f.project)
 	if err != nil {
 		return err
@@ -282,16 +313,45 @@ func (f *follower[R]) run(ctx context.Context) error {
 			return ctx.Err()
 		case <-time.After(pause):
 		}
+		if err := f.wait(ctx, hints, poll.C, topics.C); err != nil {
+			return err
+		}
+	}
+}
+
+// wait returns when it is time to read what has happened. Meanwhile it tells the viewers which topics have changed.
+func (f *follower[R]) wait(ctx context.Context, hints <-chan struct{}, poll, topics <-chan time.Time) error {
+	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-hints:
-		case <-poll.C:
-			if err := f.readBlocked(ctx); err != nil {
+			return nil
+		case <-poll:
+			return f.readBlocked(ctx)
+		case <-topics:
+			if err := f.readVersions(ctx); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// readVersions tells the viewers which topics have changed.
+func (f *follower[R]) readVersions(ctx context.Context) error {
+	viewers := slices.DeleteFunc(f.all(), func(v *Viewer[R]) bool { return !v.wants.Topics })
+	if len(viewers) == 0 {
+		return nil
+	}
+	now, err := f.Versions(ctx, f.project)
+	if err != nil {
+		return err
+	}
+	for _, v := range viewers {
+		v.addTopics(now, f.active)
+	}
+	f.active = false
+	return nil
 }
 
 // readBlocked sends the states of the runs of which something has changed without an event.
@@ -328,9 +388,10 @@ func (f *follower[R]) read(ctx context.Context, others []entities.RunID) (read.C
 	if err != nil {
 		return c, err
 	}
-	fresh, counts := f.fresh(c)
+	fresh := f.fresh(c)
 	f.cursor = c.To
-	l := found[R]{cursor: c.To, reset: c.Blocked, Counts: counts}
+	f.active = f.active || len(fresh) > 0 || len(others) > 0 || c.Blocked
+	l := found[R]{cursor: c.To, reset: c.Blocked}
 	ids, watched := f.wanted(fresh, others)
 	if l.parts, err = f.parts(ctx, fresh, watched); err != nil {
 		return c, err
@@ -347,9 +408,8 @@ func (f *follower[R]) read(ctx context.Context, others []entities.RunID) (read.C
 }
 
 // fresh returns which parts of logs viewers do not know yet, and remembers them if they will be read again.
-func (f *follower[R]) fresh(c read.Changes) (map[entities.RunID]span, Counts) {
+func (f *follower[R]) fresh(c read.Changes) map[entities.RunID]span {
 	parts, late := map[entities.RunID]span{}, map[entities.RunID]int64{}
-	var counts Counts
 	for _, e := range c.List {
 		if e.Late {
 			late[e.RunID] = max(late[e.RunID], e.Seq)
@@ -357,7 +417,6 @@ func (f *follower[R]) fresh(c read.Changes) (map[entities.RunID]span, Counts) {
 		if e.Seq <= f.sent[e.RunID] {
 			continue
 		}
-		counts.count(e.Type)
 		p, ok := parts[e.RunID]
 		if !ok {
 			p = span{e.Seq, e.Seq}
@@ -365,7 +424,7 @@ func (f *follower[R]) fresh(c read.Changes) (map[entities.RunID]span, Counts) {
 		parts[e.RunID] = span{min(p.from, e.Seq), max(p.to, e.Seq)}
 	}
 	f.sent = late
-	return parts, counts
+	return parts
 }
 
 // wanted returns the runs whose states some viewer wants, and those whose logs some viewer follows.

@@ -27,10 +27,10 @@ type Wants struct {
 	After int64
 	// Runs selects runs whose last state the viewer is sent; nil for none.
 	Runs *store.RunFilter
-	// Counts asks for [Counts].
-	Counts bool
-	// From is the cursor up to which the viewer has been sent everything; nil if it reads anew.
-	From *read.FeedCursor
+	// Topics asks for the topics of what has changed, apart from the runs that are sent.
+	Topics bool
+	// From is the place up to which the viewer has been sent everything; nil if it reads anew.
+	From *Place
 }
 
 // Row is a run in the form R that viewers are sent.
@@ -52,13 +52,10 @@ type Part struct {
 	Events   []read.Entry
 }
 
-// Counts are how many runs have been created and ended since the viewer joined.
-type Counts struct{ Created, Completed, Failed, Cancelled int64 }
-
 // Update is what a viewer is sent at once.
 type Update[R any] struct {
-	// Cursor is where a viewer continues that was sent this.
-	Cursor read.FeedCursor
+	// Place is where a viewer continues that was sent this.
+	Place
 	// Reset is set if too much has happened to send: the viewer reads anew what it shows.
 	Reset bool
 	// Runs are the last states of runs that match the filter.
@@ -67,8 +64,8 @@ type Update[R any] struct {
 	// Log is what is new in the log of the run, and Run its last state; nil if there is nothing new.
 	Log *Part
 	Run *Row[R]
-	// Counts are nil if they have not changed.
-	Counts *Counts
+	// Topics are those of what has changed.
+	Topics []string
 }
 
 // Viewer takes what it is sent by [Viewer.Next]. What it has not taken yet takes bounded memory: a newer state replaces
@@ -76,7 +73,7 @@ type Update[R any] struct {
 type Viewer[R any] struct {
 	wants   Wants
 	resumed bool
-	begin   read.FeedCursor
+	begin   Place
 	leave   func()
 	ready   chan struct{} // holds one item while there is something to take
 
@@ -84,18 +81,17 @@ type Viewer[R any] struct {
 	// update is what the viewer is sent next, except for the lists of runs, which are changed.
 	update  Update[R]
 	changed map[entities.RunID]Row[R]
-	counts  Counts
 	err     error
 }
 
-func newViewer[R any](w Wants, begin read.FeedCursor) *Viewer[R] {
+func newViewer[R any](w Wants, begin Place) *Viewer[R] {
 	v := &Viewer[R]{wants: w, begin: begin, ready: make(chan struct{}, 1), changed: map[entities.RunID]Row[R]{}}
-	v.update.Cursor = begin
+	v.update.Place = begin
 	return v
 }
 
 // Begin returns where a viewer continues that has been sent nothing yet.
-func (v *Viewer[R]) Begin() read.FeedCursor {
+func (v *Viewer[R]) Begin() Place {
 	if v.resumed {
 		return *v.wants.From
 	}
@@ -139,7 +135,7 @@ func (v *Viewer[R]) take() (n Update[R], ok bool) {
 			n.Gone = append(n.Gone, Gone{id, row.Run.LastSeq})
 		}
 	}
-	v.update = Update[R]{Cursor: n.Cursor}
+	v.update = Update[R]{Place: n.Place}
 	clear(v.changed)
 	select {
 	case <-v.ready:
@@ -155,7 +151,6 @@ type found[R any] struct {
 	reset bool
 	rows  []Row[R]
 	parts map[entities.RunID]Part
-	Counts
 }
 
 // add adds what a follower has found.
@@ -174,11 +169,6 @@ func (v *Viewer[R]) add(l found[R]) {
 	if p, ok := l.parts[v.wants.Run]; ok {
 		v.addPart(p)
 	}
-	if v.wants.Counts && l.Counts != (Counts{}) {
-		v.counts.add(l.Counts)
-		counts := v.counts
-		v.update.Counts = &counts
-	}
 	v.wake()
 }
 
@@ -194,7 +184,23 @@ func (v *Viewer[R]) wake() {
 }
 
 func (v *Viewer[R]) hasUpdate() bool {
-	return len(v.changed) > 0 || v.update.Run != nil || v.update.Log != nil || v.update.Counts != nil || v.update.Reset
+	return len(v.changed) > 0 || v.update.Run != nil || v.update.Log != nil || len(v.update.Topics) > 0 || v.update.Reset
+}
+
+// addTopics adds the topics of which the viewer knows other versions, and that of runs if something happened to them.
+func (v *Viewer[R]) addTopics(now Versions, runs bool) {
+	if !v.wants.Topics {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	topics := now.Changed(v.update.Versions)
+	if runs {
+		topics = append(topics, Runs)
+	}
+	v.update.Topics = slices.Compact(slices.Sorted(slices.Values(append(topics, v.update.Topics...))))
+	v.update.Versions = now
+	v.wake()
 }
 
 func (v *Viewer[R]) addRow(row Row[R]) {
@@ -249,26 +255,4 @@ func (v *Viewer[R]) fail(err error) {
 	defer v.mu.Unlock()
 	v.err = err
 	v.wake()
-}
-
-func (c *Counts) add(d Counts) {
-	c.Created += d.Created
-	c.Completed += d.Completed
-	c.Failed += d.Failed
-	c.Cancelled += d.Cancelled
-}
-
-// count counts an event.
-func (c *Counts) count(t entities.EventType) {
-	switch t {
-	case entities.EventRunCreated:
-		c.Created++
-	case entities.EventRunCompleted:
-		c.Completed++
-	case entities.EventRunFailed:
-		c.Failed++
-	case entities.EventRunCancelled:
-		c.Cancelled++
-	default: // is of no interest
-	}
 }

@@ -275,8 +275,15 @@ func (s *Server) followLive(r *request) error {
 // liveWants returns what the request wants to follow.
 func (r *request) liveWants() live.Wants {
 	w := live.Wants{
-		Owner: auth.OwnerOf(r), Run: entities.RunID(r.QueryParam("run")), Counts: r.flag("counts", false),
-		After: r.after(), From: r.feedCursor("Last-Event-ID", r.lastEventID()),
+		Owner: auth.OwnerOf(r), Run: entities.RunID(r.QueryParam("run")), Topics: r.flag("topics", false),
+		After: r.after(),
+	}
+	if last := r.lastEventID(); last != "" {
+		place, err := live.ParsePlace(last)
+		if err != nil {
+			r.fail(badParam("Last-Event-ID", "%q is not the ID of an event of this stream", last))
+		}
+		w.From = &place
 	}
 	if w.Run != "" {
 		r.fail(inParam("run", entities.ValidateID("run ID", string(w.Run))))
@@ -284,8 +291,8 @@ func (r *request) liveWants() live.Wants {
 	if filter := r.runFilter(); r.flag("runs", false) {
 		w.Runs = &filter
 	}
-	if w.Run == "" && w.Runs == nil && !w.Counts {
-		r.fail(badParam("run", "say what to follow: run=ID, runs=true or counts=true"))
+	if w.Run == "" && w.Runs == nil && !w.Topics {
+		r.fail(badParam("run", "say what to follow: run=ID, runs=true or topics=true"))
 	}
 	return w
 }
@@ -313,13 +320,13 @@ func (s *Server) sendLive(ctx context.Context, w liveWriter, v *live.Viewer[live
 		case ok:
 			err = w.update(n)
 		default:
-			err = w.idle(n.Cursor.String())
+			err = w.idle(n.String())
 		}
 		if err != nil {
 			return err
 		}
 		if s.Draining.Err() != nil {
-			return w.event("bye", n.Cursor, struct{}{})
+			return w.event("bye", n.Place, struct{}{})
 		}
 		pause := livePause
 		if n.Reset {
@@ -342,19 +349,19 @@ type liveWriter struct {
 }
 
 // event sends an event of a type.
-func (w liveWriter) event(kind string, cursor read.FeedCursor, data any) error {
+func (w liveWriter) event(kind string, at live.Place, data any) error {
 	text, err := encodeJSON(data)
 	if err != nil {
 		return err
 	}
-	return w.Send(fmt.Appendf(nil, "event: %s\nid: %s\ndata: %s\n", kind, cursor, text))
+	return w.Send(fmt.Appendf(nil, "event: %s\nid: %s\ndata: %s\n", kind, at, text))
 }
 
 // update sends what is new. The log comes before the state of its run.
 func (w liveWriter) update(n live.Update[liveRun]) (err error) {
 	send := func(kind string, data any, failed error) {
 		if err = cmp.Or(err, failed); err == nil {
-			err = w.event(kind, n.Cursor, data)
+			err = w.event(kind, n.Place, data)
 		}
 	}
 	if n.Reset {
@@ -372,14 +379,11 @@ func (w liveWriter) update(n live.Update[liveRun]) (err error) {
 		run, failed := w.run(*n.Run)
 		send("run", run, failed)
 	}
-	if n.Counts != nil {
-		send("counts", liveCounts(*n.Counts), nil)
+	if len(n.Topics) > 0 {
+		topics := encodeAll(n.Topics, func(t string) api.LiveTopic { return api.LiveTopic(t) })
+		send("changed", api.LiveChanged{Topics: topics}, nil)
 	}
 	return err
-}
-
-func liveCounts(c live.Counts) api.LiveCounts {
-	return api.LiveCounts{Created: c.Created, Completed: c.Completed, Failed: c.Failed, Cancelled: c.Cancelled}
 }
 
 // run returns the run without what the client may not see.

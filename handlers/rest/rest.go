@@ -351,7 +351,8 @@ var callRoutes = []string{
 // Register adds the endpoints to the group.
 func (s *Server) Register(g auth.Routes) {
 	s.live = live.New(live.Options[liveRun]{
-		Log: s.Log.Log, Rows: s.liveRows, BlockedRuns: s.Queue.BlockedRuns, Viewers: s.Viewers,
+		Log: s.Log.Log, Rows: s.liveRows, BlockedRuns: s.Queue.BlockedRuns, Versions: s.Overview.Versions,
+		Viewers: s.Viewers,
 	})
 	s.decoding, s.pages = newDecoding(runtime.GOMAXPROCS(0), s.Log.Now), newPages(runtime.GOMAXPROCS(0))
 	g.Use(validateQuery)

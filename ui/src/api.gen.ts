@@ -419,12 +419,12 @@ export type LiveLog = {
   events?: Array<Event>;
 };
 
-export type LiveCounts = {
-  created: number;
-  completed: number;
-  failed: number;
-  cancelled: number;
+export type LiveChanged = {
+  topics: Array<LiveTopic>;
 };
+
+// What has changed.
+export type LiveTopic = "attention" | "queue" | "runs" | "servers" | "settings" | "stats";
 
 export type Exchange = {
   seq: number;
@@ -1603,7 +1603,7 @@ export interface Api {
   // Follow what changes, for a view
   "GET /v1/live": {
     path: {  };
-    query: { "run"?: string; "after"?: number; "runs"?: boolean; "counts"?: boolean; "workflow"?: string; "status"?: Array<RunStatus>; "deployment"?: string; "key"?: string; "errorCode"?: string; "parentId"?: string; "createdAfter"?: string; "createdBefore"?: string; "endedAfter"?: string; "endedBefore"?: string; [key: `attribute.${string}`]: string };
+    query: { "run"?: string; "after"?: number; "runs"?: boolean; "topics"?: boolean; "workflow"?: string; "status"?: Array<RunStatus>; "deployment"?: string; "key"?: string; "errorCode"?: string; "parentId"?: string; "createdAfter"?: string; "createdBefore"?: string; "endedAfter"?: string; "endedBefore"?: string; [key: `attribute.${string}`]: string };
     body: null;
     answer: null;
   };

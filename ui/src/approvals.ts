@@ -28,6 +28,6 @@ export function useApprovals(): void {
     if (!reads) return "";
     const page = await call(project.value, "GET /v1/approvals", { query: { limit: most, for: names.length > 0 ? names : undefined }, signal });
     return page.data.length > 0 || page.cursor ? `${page.data.length}${page.cursor ? "+" : ""}` : "";
-  }, [project.value, reads, names.join("\n")], reads ? readEvery : 0, votes.value);
+  }, [project.value, reads, names.join("\n")], { on: reads ? ["runs"] : [], every: reads ? readEvery : 0, version: votes.value });
   useEffect(() => read.data.subscribe((d) => (waiting.value = d ?? "")), []);
 }

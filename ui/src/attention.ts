@@ -4,17 +4,17 @@ import { useEffect } from "preact/hooks";
 import type { Api } from "./api.gen";
 import { call } from "./api";
 import { project } from "./location";
+import { useLive } from "./live";
 import { useResource } from "./resource";
 import { role } from "./session";
-
-const pollEvery = 15_000;
 
 // attention is null until it is read, and for roles that may not read it.
 export const attention = signal<Api["GET /v1/attention"]["answer"] | null>(null);
 
-// useAttention keeps attention current.
+// useAttention keeps attention current. Its connection tells the whole page what changes.
 export function useAttention(): void {
   const reads = role.value !== "" && role.value !== "invoke" && role.value !== "worker";
-  const read = useResource(async (signal) => reads ? call(project.value, "GET /v1/attention", { signal }) : null, [project.value, reads], pollEvery);
+  const read = useResource(async (signal) => reads ? call(project.value, "GET /v1/attention", { signal }) : null, [project.value, reads], { on: ["attention"] });
+  useLive(reads ? "topics" : "", () => ({ topics: true }), () => {});
   useEffect(() => read.data.subscribe((d) => (attention.value = d)), []);
 }

@@ -1,7 +1,7 @@
 // Lists with a cursor: all pages that are shown are read again while they are looked at, so that no row is old and none is
 // lost between two pages.
 import { useSignal } from "@preact/signals";
-import { useResource, type Resource } from "./resource";
+import { useResource, type Keep, type Resource } from "./resource";
 
 export interface Page<T> {
   data: T[];
@@ -17,17 +17,10 @@ export interface List<T> {
   refresh: () => void;
 }
 
-export interface Changes {
-  // How often the first page is read, in milliseconds; 0 for never. More pages are read more rarely.
-  every: number;
-  // Changes when the list has changed.
-  version?: unknown;
-}
-
-// useList reads a list whenever one of the inputs changes, and while the page is visible.
+// useList reads a list whenever one of the inputs changes, and again as keep says. More pages are read more rarely.
 export function useList<T>(
   read: (cursor: string | undefined, signal: AbortSignal) => Promise<Page<T>>, inputs: unknown[], keyOf: (row: T) => string,
-  { every, version }: Changes = { every: 5000 },
+  keep: Keep,
 ): List<T> {
   const scope = inputs.join("\n");
   const wanted = useSignal({ of: scope, pages: 1 });
@@ -42,7 +35,7 @@ export function useList<T>(
       cursor = page.cursor;
     } while (++n < pages && cursor);
     return { data: [...rows.values()], cursor, pages: n };
-  }, inputs, every * pages, pages === 1 ? version : `${pages} pages, ${every}`);
+  }, inputs, { ...keep, weight: pages, version: pages === 1 ? keep.version : `${pages} pages` });
   const shown = first.data.value;
   const more = () => {
     if (!shown) return;

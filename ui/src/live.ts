@@ -2,7 +2,7 @@
 import { computed, effect, signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { stream } from "./api";
-import type { Api, LiveCounts, LiveHello, LiveLog, LiveRuns, Run } from "./api.gen";
+import type { Api, LiveChanged, LiveHello, LiveLog, LiveRuns, LiveTopic, Run } from "./api.gen";
 import { clock } from "./clock";
 import { Problem } from "./lib/problem";
 import { Frames, type Sent } from "./lib/sse";
@@ -10,7 +10,7 @@ import { project } from "./location";
 import { lost, suspect } from "./session";
 
 export type Message =
-  | { kind: "runs"; data: LiveRuns } | { kind: "run"; data: Run } | { kind: "log"; data: LiveLog } | { kind: "counts"; data: LiveCounts };
+  | { kind: "runs"; data: LiveRuns } | { kind: "run"; data: Run } | { kind: "log"; data: LiveLog };
 
 export type Query = NonNullable<Api["GET /v1/live"]["query"]>;
 
@@ -41,9 +41,13 @@ const hiddenFor = 30_000;
 const triesAgainAfter = 60_000;
 const slowest = 30_000;
 
+// heardAt is when the server has last sent anything on a live connection.
+export let heardAt = 0;
+
 let wanted = ""; // what the connection is for; empty for none
 let place = ""; // the ID of the last event
-let placeOf = ""; // what was wanted then
+let placeOf = ""; // the project of the place
+let settled = false; // the page is told what changes from a place on, or cannot be
 let current: AbortController | null = null;
 let timer = 0;
 let failures = 0;
@@ -70,6 +74,36 @@ export function useLive(key: string, query: () => Query, take: (m: Message) => v
   }, [project.value, key]);
 }
 
+type Listener = (topics: readonly LiveTopic[]) => void;
+const listeners = new Set<Listener>();
+const allTopics: readonly LiveTopic[] = ["attention", "queue", "runs", "servers", "settings", "stats"];
+
+// onChange calls a function with the topics of what has changed, until the function that it returns is called.
+export function onChange(listener: Listener): () => void {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+function tell(topics: readonly LiveTopic[]): void {
+  for (const listener of listeners) listener(topics);
+}
+
+const waiting = new Set<() => void>();
+const settlesWithin = 1000;
+
+// whenTold calls a function when the page is told what changes from then on, or cannot be. Who reads then need not read
+// again because something has changed before it was told. It calls it at once but while a first connection begins.
+export function whenTold(act: () => void): void {
+  if (settled) act();
+  else waiting.add(act);
+}
+
+function settle(): void {
+  settled = true;
+  for (const act of waiting) act();
+  waiting.clear();
+}
+
 // togglePause freezes the page, or lets it go on.
 export function togglePause(): void {
   paused.value = !paused.value;
@@ -81,14 +115,20 @@ export function togglePause(): void {
 function update(): void {
   const keys = [...viewers].filter((v) => v.key !== "").map((v) => `${v.project} ${v.key}`);
   const want = asleep || lost.peek() ? "" : keys.join("\n");
-  if (viewers.size === 0) paused.value = false;
+  if (viewers.size === 0) {
+    paused.value = false;
+  } else if (want === "") {
+    settle();
+  }
   if (want === wanted) return;
   wanted = want;
-  if (want !== "" && want !== placeOf) place = "";
+  if (want !== "" && project.peek() !== placeOf) place = "";
   failures = 0;
   close();
   connection.value = want === "" ? "off" : "connecting";
-  if (want !== "") void connect();
+  if (want === "") return;
+  void connect();
+  if (!settled) setTimeout(settle, settlesWithin);
 }
 
 function close(): void {
@@ -103,13 +143,14 @@ async function connect(): Promise<void> {
   let watchdog = window.setTimeout(() => control.abort(), helloWithin);
   let next: "reconnecting" | "polling" = "reconnecting";
   let pause = 0;
-  placeOf = wanted;
+  placeOf = project.peek();
   try {
     const reader = (await stream(project.peek(), "GET /v1/live", { query: Object.assign({}, ...queries), signal: control.signal }, place)).getReader();
     const [frames, decoder] = [new Frames(), new TextDecoder()];
     for (;;) {
       const { done, value } = await reader.read();
       if (done) break;
+      heardAt = Date.now();
       for (const sent of frames.push(decoder.decode(value, { stream: true }))) if (control === current) receive(sent);
       if (connection.peek() !== "live") continue;
       clearTimeout(watchdog);
@@ -130,6 +171,7 @@ async function connect(): Promise<void> {
   }
   if (control !== current) return;
   connection.value = next;
+  settle();
   pause ||= Math.min(slowest, 1000 * 2 ** failures++);
   timer = window.setTimeout(() => void connect(), pause * (1 + Math.random()));
 }
@@ -141,12 +183,19 @@ function receive(sent: Sent): void {
   if (sent.kind === "hello") {
     connection.value = "live";
     failures = 0;
-    if (!(JSON.parse(sent.data) as LiveHello).resumed) rereadAll();
+    const hello = JSON.parse(sent.data) as LiveHello;
+    clock.heard(hello.time);
+    if (!hello.resumed) rereadAll();
+    settle();
     return;
   }
   if (sent.kind === "bye") return;
   clock.heard(null);
   if (sent.kind === "reset") return rereadSoon();
+  if (sent.kind === "changed") {
+    if (!paused.peek()) tell((JSON.parse(sent.data) as LiveChanged).topics);
+    return;
+  }
   const message = { kind: sent.kind, data: JSON.parse(sent.data) } as Message;
   if (paused.peek()) withhold(idsIn(message));
   else for (const v of viewers) v.take(message);
@@ -163,7 +212,9 @@ function idsIn(m: Message): string[] {
 }
 
 function rereadAll(): void {
-  if (!paused.peek()) for (const v of viewers) v.reread();
+  if (paused.peek()) return;
+  for (const v of viewers) v.reread();
+  tell(allTopics);
 }
 
 let rereadTimer = 0;

@@ -1,7 +1,9 @@
 // Data of the server that a part of a page shows: read when the part appears, and again while it is visible.
 import { signal, useSignal, type Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import type { LiveTopic } from "./api.gen";
 import { isTemporary, Problem } from "./lib/problem";
+import { covered, heardAt, onChange, whenTold } from "./live";
 import { lost, suspect } from "./session";
 
 export type Freshness = "live" | "paused" | "stale";
@@ -18,18 +20,39 @@ export interface Resource<T> {
   refresh: () => void;
 }
 
-const slowest = 30_000;
+// Keep says when data is read again. Nothing is read while the page is hidden.
+export interface Keep {
+  // When the server tells that something of these topics has changed.
+  on?: readonly LiveTopic[];
+  // Every so many milliseconds while the page is not told what changes: by default 15 s for what has topics.
+  every?: number;
+  // Every so many milliseconds, for what nobody tells.
+  poll?: number;
+  // When it is another one.
+  version?: unknown;
+  // How many requests a reading costs: what costs more is read more rarely.
+  weight?: number;
+}
 
-// useResource reads data whenever one of the inputs changes, and every so many milliseconds while the page is visible;
-// 0 for never. Data of other inputs is not shown, data of a failed request is. Another version of the same data is read
-// behind what is shown: a reading that has begun ends first, so that quick changes do not keep each other from the screen.
-export function useResource<T>(read: (signal: AbortSignal) => Promise<T>, inputs: unknown[], every = 0, version: unknown = 0): Resource<T> {
+const slowest = 30_000;
+const pollEvery = 15_000;
+// How long a page waits when it is told of a change: pages do not ask all at once, and servers share answers for a second.
+const [soonest, spread] = [1000, 2000];
+
+// useResource reads data whenever one of the inputs changes, and again as keep says. Data of other inputs is not shown,
+// data of a failed request is. Another version of the same data is read behind what is shown: a reading that has begun ends
+// first, so that quick changes do not keep each other from the screen.
+export function useResource<T>(read: (signal: AbortSignal) => Promise<T>, inputs: unknown[], keep: Keep = {}): Resource<T> {
   const data = useSignal<T | null>(null);
   const problem = useSignal<Problem | null>(null);
   const loading = useSignal(true);
   const wake = useSignal<() => void>(() => {});
+  const delay = useSignal<() => void>(() => {});
+  const every = keep.poll || (covered.value ? 0 : keep.every ?? (keep.on?.length ? pollEvery : 0));
   const interval = useRef(every);
   interval.current = every;
+  const kept = useRef(keep);
+  kept.current = keep;
   const latest = useRef(read);
   latest.current = read;
   useEffect(() => {
@@ -40,8 +63,13 @@ export function useResource<T>(read: (signal: AbortSignal) => Promise<T>, inputs
     let failures = 0;
     let busy = false;
     let again = false; // somebody wants what is read from now on
+    let begun = false;
+    let stale = 0; // the timer of a reading that is due because something has changed; -1 if the page is hidden
     const run = async () => {
+      if (!begun) return;
       clearTimeout(timer);
+      clearTimeout(stale);
+      stale = 0;
       again ||= busy;
       if (busy || control.signal.aborted) return;
       busy = true;
@@ -65,6 +93,7 @@ export function useResource<T>(read: (signal: AbortSignal) => Promise<T>, inputs
         }
         if (isTemporary(p)) {
           freshness.value = "stale";
+          staleSince.value = Math.max(staleSince.value, heardAt);
           pause = Math.max(p.retryAfter * 1000, Math.min(slowest, 1000 * 2 ** failures++));
         }
       } finally {
@@ -75,32 +104,55 @@ export function useResource<T>(read: (signal: AbortSignal) => Promise<T>, inputs
       if (again) {
         again = false;
         void run();
-      } else if (pause > 0 && !document.hidden && !lost.value) timer = window.setTimeout(run, pause);
+      } else later(pause);
     };
+    const later = (pause: number) => {
+      clearTimeout(timer);
+      if (pause > 0 && !document.hidden && !lost.value) timer = window.setTimeout(run, pause);
+    };
+    const told = onChange((topics) => {
+      if (!begun || stale || !kept.current.on?.some((t) => topics.includes(t))) return;
+      stale = document.hidden ? -1 : window.setTimeout(run, (soonest + spread * Math.random()) * (kept.current.weight ?? 1));
+    });
     const shown = () => {
-      if (document.hidden) clearTimeout(timer);
-      else if (interval.current > 0 || problem.value) void run();
+      clearTimeout(timer);
+      if (document.hidden) {
+        if (stale > 0) clearTimeout(stale);
+        stale &&= -1;
+      } else if (stale || problem.value) {
+        void run();
+      } else {
+        later(interval.current);
+      }
     };
     // Goes on when somebody has signed in again.
     const unsubscribe = lost.subscribe((isLost) => {
       if (!isLost && problem.peek()?.status === 401) void run();
     });
     wake.value = () => void run();
+    delay.value = () => problem.peek() || later(interval.current);
     document.addEventListener("visibilitychange", shown);
-    void run();
+    const begin = () => {
+      begun = true;
+      void run();
+    };
+    if (interval.current > 0 && !keep.poll) whenTold(begin);
+    else begin();
     return () => {
       control.abort();
       clearTimeout(timer);
+      clearTimeout(stale);
+      told();
       unsubscribe();
       document.removeEventListener("visibilitychange", shown);
     };
   }, inputs);
-  const before = useRef({ polls: every > 0, version });
+  const before = useRef({ every, version: keep.version });
   useEffect(() => {
-    const now = { polls: every > 0, version };
-    const due = now.version !== before.current.version || (now.polls && !before.current.polls);
-    before.current = now;
-    if (due) wake.peek()();
-  }, [every > 0, version]);
+    const was = before.current;
+    before.current = { every, version: keep.version };
+    if (keep.version !== was.version) wake.peek()();
+    else if (every !== was.every) delay.peek()();
+  }, [every, keep.version]);
   return { data, problem, loading, refresh: () => wake.peek()() };
 }

@@ -111,7 +111,7 @@ export function useRuns(filter: Filter, text: string, by: Order): Runs {
     if (atTop() || kept.peek()?.scope !== scope) seen.value = newest(l);
     kept.value = { scope, list: l, read };
   };
-  const first = useResource(read, [scope], covered.value ? 0 : pollEvery);
+  const first = useResource(read, [scope], { every: pollEvery });
   useLive(`runs ${by} ${text}`, () => ({ ...queryOf(filter, clock.now()), runs: true }), (m) => {
     if (m.kind !== "runs") return;
     if (news.current.readers > 0) news.current.list.push(m.data);

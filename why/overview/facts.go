@@ -5,7 +5,6 @@ package overview
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,6 +13,8 @@ import (
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/share"
+	"github.com/stepwell-dev/stepwell/eventlog/live"
 	"github.com/stepwell-dev/stepwell/eventlog/stats"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -32,14 +33,19 @@ type Reader struct {
 	stats       *stats.Reader
 	signingKeys *admin.SigningKeys
 
-	now      func() time.Time
-	shareFor time.Duration
-	answers  sync.Map // of *answer, by project
+	attention *share.Reads[entities.Project, attention]
+	gauges    *share.Reads[entities.Project, Gauges]
+	versions  *share.Reads[entities.Project, live.Versions]
 }
 
 // NewReader returns a reader of the pool's database.
 func NewReader(pool *pgxpool.Pool, s *stats.Reader, k *admin.SigningKeys, now func() time.Time) *Reader {
-	return &Reader{pool: pg.NewPool(pool), stats: s, signingKeys: k, now: now, shareFor: shareFor}
+	return &Reader{
+		pool: pg.NewPool(pool), stats: s, signingKeys: k,
+		attention: share.New[entities.Project, attention](shareFor, now),
+		gauges:    share.New[entities.Project, Gauges](sharesGauges, now),
+		versions:  share.New[entities.Project, live.Versions](sharesGauges, now),
+	}
 }
 
 const (
@@ -146,8 +152,12 @@ var gaugesSQL = `
 		(SELECT count(*) FROM waiting) = $2 AS capped,
 		(SELECT min(due_at) FROM due) AS oldest_due`
 
-// Gauges reads the gauges of the project.
+// Gauges reads the gauges of the project, up to a second ago.
 func (r *Reader) Gauges(ctx context.Context, project entities.Project) (Gauges, error) {
+	return r.gauges.Get(ctx, project, func() (Gauges, error) { return r.readGauges(ctx, project) })
+}
+
+func (r *Reader) readGauges(ctx context.Context, project entities.Project) (Gauges, error) {
 	rows, err := r.pool.Query(ctx, gaugesSQL, project, MaxGauge)
 	g, err := pg.CollectOne[Gauges](rows, err, pgx.ErrNoRows)
 	if err != nil {
@@ -158,45 +168,25 @@ func (r *Reader) Gauges(ctx context.Context, project entities.Project) (Gauges, 
 	return g, nil
 }
 
-// shareFor is how long an answer of [Reader.Attention] is shared: each open page asks for it every 15 s.
-const shareFor = 5 * time.Second
+// shareFor is how long an answer of [Reader.Attention] is shared, and sharesGauges those of [Reader.Gauges] and
+// [Reader.Versions]: whoever is told of a change waits for longer before it reads.
+const (
+	shareFor     = 5 * time.Second
+	sharesGauges = time.Second
+)
 
-// answer is what needed attention in a project. A project is read for one caller at a time; those who wait share its
-// answer.
-type answer struct {
-	lock  chan struct{} // has room for the caller that may use the other fields
+// attention is what needed attention at a time, by the database.
+type attention struct {
 	items []Item
-	at    time.Time // by the database
-	read  time.Time // by this process
-}
-
-// answerOf returns the answer of the project, which may be empty, for the caller alone until it calls done.
-func (r *Reader) answerOf(ctx context.Context, project entities.Project) (a *answer, done func(), err error) {
-	shared, _ := r.answers.LoadOrStore(project, &answer{lock: make(chan struct{}, 1)})
-	a = shared.(*answer)
-	select {
-	case a.lock <- struct{}{}:
-		return a, func() { <-a.lock }, nil
-	case <-ctx.Done():
-		return nil, nil, ctx.Err()
-	}
+	at    time.Time
 }
 
 // Attention returns what needs attention in the project, and the time at which that was read, up to 5 s ago. The caller
 // must not change the items.
 func (r *Reader) Attention(ctx context.Context, project entities.Project) ([]Item, time.Time, error) {
-	a, done, err := r.answerOf(ctx, project)
-	if err != nil {
-		return nil, time.Time{}, fmt.Errorf("read what needs attention: %w", err)
-	}
-	defer done()
-	began := r.now()
-	if age := began.Sub(a.read); age < 0 || age >= r.shareFor {
+	a, err := r.attention.Get(ctx, project, func() (attention, error) {
 		f, err := r.facts(ctx, project)
-		if err != nil {
-			return nil, time.Time{}, fmt.Errorf("read what needs attention: %w", err)
-		}
-		a.items, a.at, a.read = Decide(f), f.Now, began
-	}
-	return a.items, a.at, nil
+		return attention{Decide(f), f.Now}, err
+	})
+	return a.items, a.at, pg.Wrap(err, "read what needs attention")
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/share"
+	"github.com/stepwell-dev/stepwell/eventlog/live"
 	"github.com/stepwell-dev/stepwell/eventlog/stats"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
@@ -33,10 +35,17 @@ func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	pool := testdb.Connect(t, testdb.Indexed(t))
 	f := &fixture{NewReader(pool, stats.NewReader(pool, time.Now), admin.NewSigningKeys(pool, time.Now), time.Now), pool}
-	f.shareFor = 0
+	f.share(0)
 	f.exec(t, `INSERT INTO projects (name) VALUES ('other')`)
 	f.exec(t, `INSERT INTO deployments (project, id, url) VALUES ('default', 'shop', 'http://shop.test')`)
 	return f
+}
+
+// share sets how long answers are shared.
+func (f *fixture) share(lasts time.Duration) {
+	f.Reader.attention = share.New[entities.Project, attention](lasts, time.Now)
+	f.gauges = share.New[entities.Project, Gauges](lasts, time.Now)
+	f.versions = share.New[entities.Project, live.Versions](lasts, time.Now)
 }
 
 func (f *fixture) exec(t *testing.T, sql string, args ...any) {
@@ -82,7 +91,7 @@ func (f *fixture) attention(t *testing.T, project entities.Project) []Item {
 func TestAttentionIsShared(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.shareFor = time.Hour
+	f.share(time.Hour)
 	_, first, err := f.Attention(t.Context(), home)
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +111,7 @@ func TestAttentionIsShared(t *testing.T) {
 	if _, _, err := f.Attention(ctx, "other"); err == nil {
 		t.Error("it read for a caller that has left")
 	}
-	f.shareFor = 0
+	f.share(0)
 	if items := f.attention(t, home); len(items) != 1 {
 		t.Errorf("later: got %+v, want what is parked", items)
 	}
@@ -234,6 +243,7 @@ func TestOverviewReadsABoundedPart(t *testing.T) {
 		"stranded":  {strandedSQL, []any{home, MaxCount, strandedFor}, 10},
 		"unreached": {unreachedSQL, []any{home, MaxGauge, notUnreached()}, 10},
 		"due":       {dueSQL, []any{home, MaxCount}, 10},
+		"versions":  {versionsSQL, []any{home, 100}, 60},
 		"gauges":    {gaugesSQL, []any{home, 100}, 60}, // 100 of 11,000 messages and runs
 	} {
 		if blocks := f.blocks(t, query.sql, query.args...); blocks > query.most {

@@ -55,6 +55,16 @@ const (
 	EventTypeWaitCreated     EventType = "wait_created"
 )
 
+// Defines values for LiveTopic.
+const (
+	LiveTopicAttention LiveTopic = "attention"
+	LiveTopicQueue     LiveTopic = "queue"
+	LiveTopicRuns      LiveTopic = "runs"
+	LiveTopicServers   LiveTopic = "servers"
+	LiveTopicSettings  LiveTopic = "settings"
+	LiveTopicStats     LiveTopic = "stats"
+)
+
 // Defines values for QueueState.
 const (
 	QueueStateDelayed  QueueState = "delayed"
@@ -1174,12 +1184,9 @@ type ListedSignal struct {
 	Truncated bool `json:"truncated,omitempty,omitzero"`
 }
 
-// LiveCounts defines model for LiveCounts.
-type LiveCounts struct {
-	Created   int64 `json:"created"`
-	Completed int64 `json:"completed"`
-	Failed    int64 `json:"failed"`
-	Cancelled int64 `json:"cancelled"`
+// LiveChanged defines model for LiveChanged.
+type LiveChanged struct {
+	Topics []LiveTopic `json:"topics"`
 }
 
 // LiveHello defines model for LiveHello.
@@ -1214,6 +1221,9 @@ type LiveRuns struct {
 	// Gone Runs that changed and do not match.
 	Gone []GoneRun `json:"gone"`
 }
+
+// LiveTopic What has changed.
+type LiveTopic string
 
 // MadeKey defines model for MadeKey.
 type MadeKey struct {

@@ -27,7 +27,7 @@ export function Audit() {
   const { field, value } = filterOf();
   const query = { limit: 100, ...(value && { [field]: value }) };
   const list = useList<Action>((cursor, signal) => call(project.value, "GET /v1/audit", { query: { ...query, cursor }, signal }), [field, value],
-    (a) => String(a.seq), { every: 10_000 });
+    (a) => String(a.seq), { on: ["settings"] });
   const names = useResource(async (signal) => new Map((await call(project.value, "GET /v1/keys", { query: { limit: 1000 }, signal })).data.map((k) => [k.id, k.name])), []);
   return (
     <>

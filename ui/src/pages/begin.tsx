@@ -3,7 +3,7 @@
 import { useEffect } from "preact/hooks";
 import { call, server } from "../api";
 import { appOf, registrationOf, startOf, ways, type Text } from "../lib/begin";
-import { covered, useLive } from "../live";
+import { useLive } from "../live";
 import { go, href, project, search } from "../location";
 import { Copy } from "../parts/copy";
 import { Glyph } from "../parts/icon";
@@ -14,13 +14,13 @@ import { may, session } from "../session";
 const pollEvery = 5000;
 
 export function Begin() {
-  const runs = useResource((signal) => call(project.value, "GET /v1/runs", { query: { limit: 1 }, signal }), [project.value], covered.value ? 0 : pollEvery);
+  const runs = useResource((signal) => call(project.value, "GET /v1/runs", { query: { limit: 1 }, signal }), [project.value], { every: pollEvery });
   useLive("runs first", () => ({ runs: true }), (m) => m.kind === "runs" && m.data.runs.length > 0 && runs.refresh(), runs.refresh);
   const first = runs.data.value?.data[0]?.id;
   useEffect(() => {
     if (first) go(href(["runs", first]), "replace");
   }, [first]);
-  const registered = useResource((signal) => call(project.value, "GET /v1/deployments", { signal }), [project.value], pollEvery);
+  const registered = useResource((signal) => call(project.value, "GET /v1/deployments", { signal }), [project.value], { on: ["settings"], every: pollEvery });
   const deployment = registered.data.value?.data[0];
   const way = ways.find((w) => w.name === search.value.get("with"))?.name ?? "http";
   const here = { address: server, project: project.value, open: session.value?.open ?? false };

@@ -22,7 +22,6 @@ import { Reasons } from "../parts/reasons";
 import { Age, Clock } from "../parts/time";
 import { useResource } from "../resource";
 
-const pollEvery = 5000;
 
 export function Collections() {
   const id = page.value.segments[1];
@@ -31,7 +30,7 @@ export function Collections() {
 
 function All() {
   const list = useList((cursor, signal) =>
-    call(project.value, "GET /v1/collections", { query: { limit: 100, cursor }, signal }), [project.value], (c) => c.id);
+    call(project.value, "GET /v1/collections", { query: { limit: 100, cursor }, signal }), [project.value], (c) => c.id, { on: ["settings"] });
   const started = (kind: string, text: string) => <a href={href(["runs"], { q: formatTerm({ attribute: "$collected", value: kind }) })}>{text}</a>;
   return (
     <main class="page">
@@ -61,7 +60,7 @@ function All() {
 
 function OneCollection({ id }: { id: string }) {
   const path = { id };
-  const read = useResource((signal) => call(project.value, "GET /v1/collections/{id}", { path, signal }), [project.value, id], pollEvery);
+  const read = useResource((signal) => call(project.value, "GET /v1/collections/{id}", { path, signal }), [project.value, id], { on: ["settings"] });
   return (
     <One read={read} place="collections" title="Collections" what="collection" name={id} state={(c) => stateOfCollection(c, tick.value)}
       actions={() => <Actions id={id} />} facts={(c) => <><Reasons of={c.why} label="Why it has not started" /><Facts facts={factsOf(c)} /></>}

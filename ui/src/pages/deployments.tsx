@@ -18,7 +18,7 @@ import { may, needs } from "../session";
 type Open = { kind: "add" } | { kind: "move" | "forget"; of: Deployment } | null;
 
 export function Deployments() {
-  const list = useResource((signal) => call(project.value, "GET /v1/deployments", { signal }), [project.value], 5000);
+  const list = useResource((signal) => call(project.value, "GET /v1/deployments", { signal }), [project.value], { on: ["settings", "queue", "runs"] });
   const added = search.value.get("add"); // the ID of a deployment that a link wants to be added
   const open = useSignal<Open>(added === null ? null : { kind: "add" });
   const rows = list.data.value?.data ?? [];

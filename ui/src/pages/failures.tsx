@@ -23,7 +23,6 @@ type Group = Api["GET /v1/failures"]["answer"]["data"][number];
 
 const Bulk = lazyPart<BulkProps>("the form", async () => (await import("./tools")).Bulk);
 
-const pollEvery = 15_000;
 const shownAtOnce = 50;
 
 export function Failures() {
@@ -49,7 +48,7 @@ export function FailureGroups({ span, workflow }: { span: Span; workflow?: strin
       call(project.value, "GET /v1/deployments", { signal }),
     ]);
     return { ...failures, releases: releases.data };
-  }, [project.value, span.name], pollEvery);
+  }, [project.value, span.name], { on: ["stats"] });
   const rerun = useSignal<Group | null>(null);
   const all = useSignal(false);
   const data = read.data.value;

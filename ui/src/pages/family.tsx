@@ -19,7 +19,6 @@ import { useResource } from "../resource";
 import { readRun } from "./readrun";
 
 const pageSize = 50;
-const pollEvery = 5000;
 const mostParents = 20; // that are read, one after the other
 
 export function Family({ run }: { run: Run }) {
@@ -93,7 +92,7 @@ function Children({ run, level }: { run: Run; level: number }) {
       cursor = page.cursor;
     }
     return { all, more: cursor !== undefined };
-  }, [run.id], hasEnded(run) ? 0 : pollEvery, [run.lastSeq, run.status, pages.value].join());
+  }, [run.id], { on: hasEnded(run) ? [] : ["runs"], version: [run.lastSeq, run.status, pages.value].join() });
   const note = (children: ComponentChildren) => <tr class="note"><td colSpan={5} style={{ paddingLeft: `${8 + level * 20}px` }}>{children}</td></tr>;
   const trouble = list.problem.value && note(<Trouble problem={list.problem.value} retry={list.refresh} />);
   if (!list.data.value) return trouble ?? note(<span class="quiet">Reading the children …</span>);

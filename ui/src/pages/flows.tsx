@@ -26,7 +26,7 @@ export function Flows() {
 }
 
 function All() {
-  const list = useList((_, signal) => call(project.value, "GET /v1/flows", { signal }), [project.value], (f) => f.name);
+  const list = useList((_, signal) => call(project.value, "GET /v1/flows", { signal }), [project.value], (f) => f.name, { on: ["settings"] });
   return (
     <main class="page">
       <header class="page-head"><h1>Flows</h1><Commands cli="stepwell flows list" curl={curl(server, "GET", addressOf("GET /v1/flows", {}))} /></header>
@@ -106,7 +106,7 @@ function factsOf(f: Flow): Fact[] {
 
 function Runs({ name }: { name: string }) {
   const list = useList((_, signal) =>
-    call(project.value, "GET /v1/runs", { query: { workflow: name, limit: shownRuns }, signal }).then(({ data }) => ({ data })), [project.value, name], (r) => r.id);
+    call(project.value, "GET /v1/runs", { query: { workflow: name, limit: shownRuns }, signal }).then(({ data }) => ({ data })), [project.value, name], (r) => r.id, { on: ["runs"] });
   return (
     <>
       <h2 class="gap">Last runs</h2>

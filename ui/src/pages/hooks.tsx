@@ -17,7 +17,7 @@ export function Hooks({ run }: { run: Run }) {
       call(project.value, "GET /v1/runs/{id}/hooks", r), call(project.value, "GET /v1/runs/{id}/waits", r),
     ]);
     return { hooks: hooks.data, waits: waits.data, more: hooks.cursor !== undefined || waits.cursor !== undefined };
-  }, [run.id], 0, run.lastSeq);
+  }, [run.id], { version: run.lastSeq });
   const all = lists.data.value;
   const trouble = lists.problem.value && <Trouble problem={lists.problem.value} retry={lists.refresh} />;
   if (!all) return trouble ?? <Loading what="hooks and waits" />;

@@ -14,16 +14,17 @@ import { Rows } from "../parts/list";
 import { Loading, Trouble } from "../parts/notice";
 import { Facts, One, type Fact } from "../parts/one";
 import { Age } from "../parts/time";
-import { useResource } from "../resource";
+import { useResource, type Keep } from "../resource";
 import { DeleteLimit, PauseLimit, PutLimit } from "./limitforms";
 import { capped, stateOfLimit } from "./limits";
 
-const pollEvery = 5000;
+// What is under way changes with runs and with messages.
+const keep: Keep = { on: ["settings", "queue", "runs"] };
 const shown = 100; // who holds a slot, and who waits
 
 export function OneLimit({ name }: { name: string }) {
   const path = { name };
-  const read = useResource((signal) => call(project.value, "GET /v1/limits/{name}", { path, signal }), [project.value, name], pollEvery);
+  const read = useResource((signal) => call(project.value, "GET /v1/limits/{name}", { path, signal }), [project.value, name], keep);
   return (
     <One read={read} place="limits" title="Limits" what="limit" name={name} state={stateOfLimit}
       actions={(l) => <Actions limit={l} done={read.refresh} />} facts={(l) => <Facts facts={factsOf(l)} />}
@@ -61,7 +62,7 @@ function factsOf(l: Limit): Fact[] {
 // Keys are the keys that something holds or awaits, and the slots of one of them.
 function Keys({ name }: { name: string }) {
   const list = useList((cursor, signal) =>
-    call(project.value, "GET /v1/limits/{name}/keys", { path: { name }, query: { limit: 50, cursor }, signal }), [project.value, name], (k) => k.key);
+    call(project.value, "GET /v1/limits/{name}/keys", { path: { name }, query: { limit: 50, cursor }, signal }), [project.value, name], (k) => k.key, keep);
   const chosen = search.value.get("key") ?? list.rows[0]?.key;
   return (
     <>
@@ -85,7 +86,7 @@ function Keys({ name }: { name: string }) {
 
 function Slots({ name, of }: { name: string; of: string }) {
   const request = { path: { name }, query: { key: of, limit: shown } };
-  const read = useResource((signal) => call(project.value, "GET /v1/limits/{name}/slots", { ...request, signal }), [project.value, name, of], pollEvery);
+  const read = useResource((signal) => call(project.value, "GET /v1/limits/{name}/slots", { ...request, signal }), [project.value, name, of], keep);
   const slots = read.data.value;
   return (
     <section aria-label={`Slots of ${keyName(of)}`}>

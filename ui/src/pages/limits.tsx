@@ -34,7 +34,7 @@ export function capped(n: number | undefined): string {
 
 function All() {
   const list = useList((cursor, signal) =>
-    call(project.value, "GET /v1/limits", { query: { limit: 100, cursor }, signal }), [project.value], (l) => l.name);
+    call(project.value, "GET /v1/limits", { query: { limit: 100, cursor }, signal }), [project.value], (l) => l.name, { on: ["settings", "queue", "runs"] });
   const adding = useSignal(false);
   return (
     <main class="page limits">
@@ -68,7 +68,7 @@ type Open = { kind: "put"; of?: Policy } | { kind: "delete"; of: Policy } | null
 
 function Policies() {
   const list = useList((cursor, signal) =>
-    call(project.value, "GET /v1/policies", { query: { limit: 100, cursor }, signal }), [project.value], (p) => p.workflow);
+    call(project.value, "GET /v1/policies", { query: { limit: 100, cursor }, signal }), [project.value], (p) => p.workflow, { on: ["settings"] });
   const open = useSignal<Open>(null);
   const dialog = { done: list.refresh, close: () => (open.value = null) };
   return (

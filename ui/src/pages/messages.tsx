@@ -17,12 +17,11 @@ import { useResource } from "../resource";
 import { Discard, Retry } from "./actions";
 
 const pageSize = 200;
-const pollEvery = 5000;
 
 export function Messages({ run }: { run: Run }) {
   const query = { runId: run.id, limit: pageSize };
   const list = useResource((signal) => call(project.value, "GET /v1/messages", { query, signal }),
-    [run.id], hasEnded(run) ? 0 : pollEvery, run.lastSeq);
+    [run.id], { on: hasEnded(run) ? [] : ["queue"], version: run.lastSeq });
   const discarded = useSignal("");
   const trouble = list.problem.value && <Trouble problem={list.problem.value} retry={list.refresh} />;
   if (!list.data.value) return trouble ?? <Loading what="the messages" />;

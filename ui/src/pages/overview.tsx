@@ -19,7 +19,6 @@ import { useResource } from "../resource";
 import { Begin } from "./begin";
 import { Charts } from "./charts";
 
-const pollEvery = 10_000;
 
 export function Overview() {
   const begun = useResource((signal) => call(project.value, "GET /v1/runs", { query: { limit: 1 }, signal }), [project.value]);
@@ -43,7 +42,7 @@ function Numbers() {
       call(project.value, "GET /v1/stats/runs", { query: { ...query, by: "workflow" }, signal }),
     ]);
     return { w, all: all.data[0]?.points ?? [], apart: apart.data, completeTo: all.completeTo };
-  }, scope, pollEvery);
+  }, scope, { on: ["stats"] });
   const data = stats.data.value;
   const address = addressOf("GET /v1/stats/runs", { query: { from: iso(clock.now() - range.ms), step: range.step, ...only } });
   const change = (to: Record<string, string>) => go(href(["overview"], { in: range.name, workflow, ...to }), "replace");
@@ -99,7 +98,7 @@ function Wants() {
 }
 
 function Gauges() {
-  const read = useResource((signal) => call(project.value, "GET /v1/stats/now", { signal }), [project.value], pollEvery);
+  const read = useResource((signal) => call(project.value, "GET /v1/stats/now", { signal }), [project.value], { on: ["queue", "runs"] });
   const g = read.data.value;
   if (read.problem.value) return <Trouble problem={read.problem.value} retry={read.refresh} />;
   if (!g) return <Loading what="the queue" />;
@@ -131,7 +130,7 @@ interface RunsProps {
 // Runs lists the first five runs of a query.
 function Runs({ title, query, empty, now }: RunsProps) {
   const read = useResource((signal) => call(project.value, "GET /v1/runs", { query: { ...query, limit: 5 }, signal }),
-    [project.value, JSON.stringify(query)], pollEvery);
+    [project.value, JSON.stringify(query)], { on: ["runs"] });
   const runs = read.data.value?.data;
   return (
     <section>

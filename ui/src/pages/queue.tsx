@@ -47,9 +47,9 @@ function flags(): string {
 export function Queue() {
   const part = parts.find((p) => p.name === page.value.segments[1]) ?? parts[0]!;
   const query = { ...conditions(), state: part.name, limit: 100 };
-  const counts = useResource((signal) => call(project.value, "GET /v1/messages/count", { signal }), [project.value], 5000);
+  const counts = useResource((signal) => call(project.value, "GET /v1/messages/count", { signal }), [project.value], { on: ["queue"] });
   const list = useList<Message>((cursor, signal) =>
-    call(project.value, "GET /v1/messages", { query: { ...query, cursor }, signal }), [project.value, JSON.stringify(query)], (m) => m.id);
+    call(project.value, "GET /v1/messages", { query: { ...query, cursor }, signal }), [project.value, JSON.stringify(query)], (m) => m.id, { on: ["queue"] });
   const refresh = () => {
     list.refresh();
     counts.refresh();

@@ -12,7 +12,7 @@ import { shortId } from "../lib/path";
 import { curl, quote } from "../lib/shell";
 import { durationOf, hasEnded } from "../lib/status";
 import { stateOf } from "../lib/why";
-import { covered, useLive } from "../live";
+import { useLive } from "../live";
 import { go, heading, href, project } from "../location";
 import { Commands, Copy } from "../parts/copy";
 import { Status } from "../parts/icon";
@@ -55,9 +55,9 @@ export function RunPage({ id, tab }: { id: string; tab: string }) {
     const answer = await readRun(id, signal);
     keep(answer);
     return answer;
-  }, [project.value, id], ended || covered.value ? 0 : pollEvery);
+  }, [project.value, id], { every: ended ? 0 : pollEvery, on: last.value ? [] : ["settings", "runs"] }); // it may come to be
   const collecting = run.problem.value?.code === "run_collecting";
-  useLive(ended || collecting ? "" : `run ${id}`, () => ({ run: id, after: last.peek()?.lastSeq ?? 0 }), (m) => {
+  useLive(ended || run.problem.value?.status === 404 ? "" : `run ${id}`, () => ({ run: id, after: last.peek()?.lastSeq ?? 0 }), (m) => {
     if (m.kind !== "run" || m.data.id !== id) return;
     if (hasEnded(m.data)) run.refresh(); // lists do not have all that is known of an end
     else keep(m.data);

@@ -3,7 +3,6 @@ import type { Explanation, Run } from "../api.gen";
 import { call } from "../api";
 import { reasonsOf } from "../lib/graph";
 import { hasEnded } from "../lib/status";
-import { covered } from "../live";
 import { href, project } from "../location";
 import { Graph } from "../parts/graph";
 import { Loading, Trouble } from "../parts/notice";
@@ -11,13 +10,12 @@ import { useResource } from "../resource";
 
 // A run whose log is longer is not read with every event.
 const longLog = 2000;
-const pollEvery = 5000;
 
 export function RunGraph({ run, why }: { run: Run; why: Explanation | null }) {
   const ended = hasEnded(run);
   const follows = run.lastSeq < longLog;
   const read = useResource((signal) => call(project.value, "GET /v1/runs/{id}/graph", { path: { id: run.id }, signal }), [project.value, run.id],
-    ended || (follows && covered.value) ? 0 : pollEvery, follows || ended ? run.lastSeq : 0);
+    { on: ended ? [] : ["runs", "queue"], version: follows || ended ? run.lastSeq : 0 });
   const graph = read.data.value;
   return (
     <>

@@ -25,7 +25,7 @@ import type { StartProps } from "./start";
 import { Selection } from "./selection";
 import { Table } from "./runstable";
 
-const countEvery = 30_000;
+const countWeight = 4; // counting reads more than one shows
 
 const Start = lazyPart<StartProps>("the form", async () => (await import("./tools")).Start);
 const Bulk = lazyPart<BulkProps>("the form", async () => (await import("./tools")).Bulk);
@@ -92,7 +92,7 @@ function Listed({ filter, text, orderBy, show, change, dialog, close }: ListedPr
   const { first, readOlder } = list;
   const rows = list.rows ?? [];
   const ids = rows.map((r) => r.id);
-  const count = useResource((signal) => call(project.value, "GET /v1/runs/count", { query: counted(filter, orderBy), signal }), [scope], countEvery);
+  const count = useResource((signal) => call(project.value, "GET /v1/runs/count", { query: counted(filter, orderBy), signal }), [scope], { on: ["runs"], weight: countWeight });
   useEffect(() => {
     selected.value = new Set();
   }, [scope]);

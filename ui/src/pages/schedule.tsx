@@ -21,7 +21,6 @@ import { zone } from "../settings";
 import { Starts } from "./starts";
 import { Backfill, DeleteSchedule, EndBackfill, Pause, PutSchedule, Resume, Trigger } from "./scheduleforms";
 
-const pollEvery = 5000;
 
 // Read is a schedule, and its input as it was written.
 interface Read {
@@ -35,10 +34,10 @@ async function readSchedule(name: string, signal: AbortSignal): Promise<Read> {
 }
 
 export function OneSchedule({ name }: { name: string }) {
-  const read = useResource((signal) => readSchedule(name, signal), [project.value, name], pollEvery);
+  const read = useResource((signal) => readSchedule(name, signal), [project.value, name], { on: ["settings"] });
   const ticks = useList((cursor, signal) =>
     call(project.value, "GET /v1/schedules/{name}/ticks", { path: { name }, query: { limit: 50, cursor }, signal }),
-  [project.value, name], (t) => `${t.kind} ${t.at}`);
+  [project.value, name], (t) => `${t.kind} ${t.at}`, { on: ["settings", "runs"] });
   const refresh = () => {
     read.refresh();
     ticks.refresh();

@@ -23,7 +23,7 @@ export function Schedules() {
 
 function All() {
   const list = useList((cursor, signal) =>
-    call(project.value, "GET /v1/schedules", { query: { limit: 100, cursor }, signal }), [project.value], (s) => s.name);
+    call(project.value, "GET /v1/schedules", { query: { limit: 100, cursor }, signal }), [project.value], (s) => s.name, { on: ["settings"] });
   const adding = useSignal(false);
   return (
     <main class="page">

@@ -32,7 +32,7 @@ export function Servers() {
 }
 
 function List() {
-  const all = useResource((signal) => call(operated, "GET /v1/servers", { signal }), [], 5000);
+  const all = useResource((signal) => call(operated, "GET /v1/servers", { signal }), [], { on: ["servers", "queue"] });
   const found = all.data.value;
   const total = found ? found.servers.reduce((n, p) => n + p.deliveries, found.extended) : 0;
   return (

@@ -14,12 +14,11 @@ import { Empty } from "../parts/notice";
 import { Age } from "../parts/time";
 
 const pageSize = 200;
-const pollEvery = 5000;
 
 export function Steps({ run }: { run: Run }) {
   const list = useList<Step>((cursor, signal) =>
     call(project.value, "GET /v1/runs/{id}/steps", { path: { id: run.id }, query: { limit: pageSize, cursor }, signal }),
-  [run.id], (s) => s.id, { every: hasEnded(run) ? 0 : pollEvery, version: run.lastSeq });
+  [run.id], (s) => s.id, { on: hasEnded(run) ? [] : ["queue"], version: run.lastSeq });
   const from = Date.parse(run.startedAt ?? run.createdAt);
   const to = run.completedAt ? Date.parse(run.completedAt) : tick.value;
   return (

@@ -17,7 +17,6 @@ import { Virtual } from "../parts/virtual";
 import { useResource } from "../resource";
 import { may, needs } from "../session";
 
-const pollEvery = 3000;
 const followEvery = 1000;
 const firstChunks = 2000; // that are read when a stream is opened: its end
 const pageSize = 500;
@@ -25,7 +24,7 @@ const keptBytes = 1_000_000;
 
 export function Streams({ run }: { run: Run }) {
   const list = useResource((signal) => call(project.value, "GET /v1/runs/{id}/streams", { path: { id: run.id }, signal }),
-    [run.id], hasEnded(run) ? 0 : pollEvery, run.status);
+    [run.id], { on: hasEnded(run) ? [] : ["runs", "queue"], version: run.status });
   const streams = list.data.value?.data;
   if (list.problem.value && !streams) return <Trouble problem={list.problem.value} retry={list.refresh} />;
   if (!streams) return <Loading what="the streams" />;
@@ -87,7 +86,7 @@ function Part({ run, stream, form, change }: { run: Run; stream: Stream; form: F
     if (r.next === r.shown) return;
     r.shown = r.next;
     shown.value = { bytes: r.tail.bytes(), left: r.tail.left, encrypted: r.tail.encrypted };
-  }, [run.id, stream.name, following], following ? followEvery : 0);
+  }, [run.id, stream.name, following], { poll: following ? followEvery : 0 });
   const { from } = reading.current;
   const part = shown.value;
   const text = part && form === "Text" ? new TextDecoder().decode(part.bytes) : "";

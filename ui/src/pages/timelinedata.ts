@@ -6,6 +6,7 @@ import { call } from "../api";
 import { mostRows, type Row, type Source } from "../lib/lanes";
 import type { Problem } from "../lib/problem";
 import { hasEnded } from "../lib/status";
+import { covered, onChange } from "../live";
 import { project } from "../location";
 import { useResource } from "../resource";
 
@@ -47,7 +48,7 @@ export function useTimeline(run: Run) {
     const read = isLong ? await readSums(run.id, from.value, signal) : await readAll(run.id, signal);
     shownFrom.current = from.value;
     return { ...read, seq };
-  }, [run.id, isLong, from.value], isLong && !hasEnded(run) ? livePause : 0, isLong ? hasEnded(run) : run.lastSeq);
+  }, [run.id, isLong, from.value], { poll: isLong && !hasEnded(run) ? livePause : 0, version: isLong ? hasEnded(run) : run.lastSeq });
   if (main.data.value) last.current = main.data.value;
 
   const opened = useSignal(new Set<string>());
@@ -79,9 +80,12 @@ export function useTimeline(run: Run) {
     }
   };
   // What is open may change although the log of this run does not: children have their own.
+  const changed = useRef(false);
+  useEffect(() => onChange((topics) => (changed.current ||= topics.includes("runs"))), []);
   useEffect(() => {
     const timer = setInterval(() => {
-      if (document.hidden || hasEnded(latest.current)) return;
+      if (document.hidden || hasEnded(latest.current) || (covered.peek() && !changed.current)) return;
+      changed.current = false;
       for (const [key, o] of openings.current) {
         if (opened.value.has(o.row) && (inner.value.get(key)?.parts.length ?? 0) <= pageSize) void load(key);
       }

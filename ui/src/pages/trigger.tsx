@@ -19,7 +19,6 @@ import { Age } from "../parts/time";
 import { useResource } from "../resource";
 import { DeleteTrigger, PauseTrigger, PutTrigger, ResumeTrigger } from "./triggerforms";
 
-const pollEvery = 5000;
 
 // Read is a trigger, and the input of its runs as it was written.
 interface Read {
@@ -33,10 +32,10 @@ async function readTrigger(name: string, signal: AbortSignal): Promise<Read> {
 }
 
 export function OneTrigger({ name }: { name: string }) {
-  const read = useResource((signal) => readTrigger(name, signal), [project.value, name], pollEvery);
+  const read = useResource((signal) => readTrigger(name, signal), [project.value, name], { on: ["settings"] });
   const history = useList((cursor, signal) =>
     call(project.value, "GET /v1/triggers/{name}/history", { path: { name }, query: { limit: 50, cursor }, signal }),
-  [project.value, name], (e) => e.event);
+  [project.value, name], (e) => e.event, { on: ["settings"] });
   return (
     <One read={read} place="triggers" title="Triggers" what="trigger" name={name} state={(of) => stateOfTrigger(of.trigger)}
       actions={(of) => <Actions {...of} done={read.refresh} />}

@@ -21,7 +21,7 @@ export function Triggers() {
 
 function All() {
   const list = useList((cursor, signal) =>
-    call(project.value, "GET /v1/triggers", { query: { limit: 100, cursor }, signal }), [project.value], (t) => t.name);
+    call(project.value, "GET /v1/triggers", { query: { limit: 100, cursor }, signal }), [project.value], (t) => t.name, { on: ["settings"] });
   const adding = useSignal(false);
   return (
     <main class="page">

@@ -65,7 +65,7 @@ function Approvals() {
   const query = { workflow: param("workflow") || undefined, runId: param("run") || undefined, for: mine ? me.value : undefined, limit: 20 };
   const said = useSignal("");
   const list: List<OpenApproval> = useList(async (cursor, signal) => approvalsIn(await callText(project.value, "GET /v1/approvals", { query: { ...query, cursor }, signal })),
-    [project.value, JSON.stringify(query)], (a) => `${a.runId} ${a.hookId}`);
+    [project.value, JSON.stringify(query)], (a) => `${a.runId} ${a.hookId}`, { on: ["runs"] });
   const voted = (text: string) => {
     said.value = text;
     list.refresh();
@@ -102,7 +102,7 @@ function Hooks() {
     tokenPrefix: (may("read") && param("token")) || undefined, limit: 100,
   };
   const list: List<Hook> = useList((cursor, signal) =>
-    call(project.value, "GET /v1/hooks", { query: { ...query, cursor }, signal }), [project.value, JSON.stringify(query)], (h) => `${h.runId} ${h.id}`);
+    call(project.value, "GET /v1/hooks", { query: { ...query, cursor }, signal }), [project.value, JSON.stringify(query)], (h) => `${h.runId} ${h.id}`, { on: ["runs"] });
   const open = useSignal<Hook | null>(null);
   return (
     <>
@@ -151,7 +151,7 @@ async function readSignals(query: Api["GET /v1/signals"]["query"], signal?: Abor
 
 function Signals() {
   const query = { name: param("name") || undefined, order: "desc" as const, limit: 100 };
-  const list: List<ListedSignal> = useList((cursor, signal) => readSignals({ ...query, cursor }, signal), [project.value, JSON.stringify(query)], (s) => s.id);
+  const list: List<ListedSignal> = useList((cursor, signal) => readSignals({ ...query, cursor }, signal), [project.value, JSON.stringify(query)], (s) => s.id, { on: ["settings"] });
   const open = useSignal(false);
   return (
     <>
@@ -181,7 +181,7 @@ function Signals() {
 function Timers() {
   const query = { workflow: param("workflow") || undefined, limit: 100 };
   const list: List<Wait> = useList((cursor, signal) =>
-    call(project.value, "GET /v1/waits", { query: { ...query, cursor }, signal }), [project.value, JSON.stringify(query)], (w) => `${w.runId} ${w.id}`);
+    call(project.value, "GET /v1/waits", { query: { ...query, cursor }, signal }), [project.value, JSON.stringify(query)], (w) => `${w.runId} ${w.id}`, { on: ["runs"] });
   return (
     <>
       <Head tab="timers" cli={`stepwell waits list${flag("--workflow", "workflow")}`} address={addressOf("GET /v1/waits", { query })} />

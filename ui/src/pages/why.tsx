@@ -23,7 +23,6 @@ import { useResource } from "../resource";
 import { may } from "../session";
 import { Cancel, Deploy, Discard, Resume, Retry, Send, Signal } from "./actions";
 
-const pollEvery = 5000; // for what the log does not show, such as a function that fails
 const longestTimer = 3_600_000; // browsers know no timers of months
 const opened = 2; // reasons that are shown at once
 
@@ -39,7 +38,8 @@ export function Why({ run, explained, done }: WhyProps) {
     explained(answer);
     return answer;
   },
-    [run.id], hasEnded(run) ? 0 : pollEvery, [run.lastSeq, run.status, run.blocked?.attempts].join());
+    // The log does not show all, such as a function that fails.
+    [run.id], { on: hasEnded(run) ? [] : ["queue", "settings"], version: [run.lastSeq, run.status, run.blocked?.attempts].join() });
   const e = why.data.value;
   const next = e?.next?.at;
   useEffect(() => {
@@ -155,7 +155,7 @@ function Row({ run, reason: r, next, acted, choose }: RowProps) {
 
 // Votes is the card of an approval. It is read again when somebody has voted.
 function Votes({ run, hook, votes, acted }: { run: string; hook: string; votes: number; acted: () => void }) {
-  const read = useResource(async (signal) => approvalsIn(await callText(project.value, "GET /v1/approvals", { query: { runId: run }, signal })), [run], 0, votes);
+  const read = useResource(async (signal) => approvalsIn(await callText(project.value, "GET /v1/approvals", { query: { runId: run }, signal })), [run], { version: votes });
   const found = read.data.value?.data.find((a) => a.hookId === hook);
   if (read.problem.value) return <Trouble problem={read.problem.value} retry={read.refresh} />;
   return found ? <ApprovalCard here approval={found} done={() => { acted(); read.refresh(); countApprovals(); }} /> : null;

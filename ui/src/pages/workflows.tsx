@@ -23,7 +23,6 @@ import { may, needs } from "../session";
 type Series = Api["GET /v1/stats/runs"]["answer"]["data"][number];
 type Workflow = Api["GET /v1/workflows"]["answer"]["data"][number];
 
-const pollEvery = 15_000;
 
 export function Workflows() {
   const name = page.value.segments[1];
@@ -39,7 +38,7 @@ function All() {
       call(project.value, "GET /v1/stats/runs", { query: { by: "workflow", step: span.step, from: new Date(from).toISOString() }, signal }),
     ]);
     return { from, list, series: new Map(stats.data.map((s) => [s.name, s])) };
-  }, [project.value, span.name], pollEvery);
+  }, [project.value, span.name], { on: ["stats"] });
   const data = read.data.value;
   const rows = data?.list.data ?? [];
   return (
@@ -104,7 +103,7 @@ function One({ name }: { name: string }) {
       call(project.value, "GET /v1/deployments", { signal }),
     ]);
     return { from, all: all.data[0], deployments: deployments.data, lines: stepLines(steps.data, order), releases: releases.data };
-  }, [project.value, name, span.name], pollEvery);
+  }, [project.value, name, span.name], { on: ["stats"] });
   const data = read.data.value;
   const start = <a class="button" href={href(["runs"], { start: name })}>Start like the last one …</a>;
   return (
