@@ -1,19 +1,17 @@
 // The time as the server has it: a browser's clock may be wrong.
 import { signal } from "@preact/signals";
+import { ServerTime } from "./lib/servertime";
 
-let difference = 0; // of the server's clock to the browser's
+const time = new ServerTime();
 
 export const clock = {
-  // now returns the server's time in milliseconds, to about a second.
+  // now returns the server's time in milliseconds, up to about a second late.
   now(): number {
-    return Date.now() + difference;
+    return time.at(performance.now()) ?? Date.now();
   },
-  // heard corrects the clock by the Date of an answer, which has whole seconds. What the answer tells of is never in
-  // the future of what is shown.
+  // heard corrects the clock by the Date of an answer. What the answer tells of is never in the future of what is shown.
   heard(date: string | null): void {
-    const server = Date.parse(date ?? "");
-    const own = Date.now();
-    if (Math.abs(server - own - difference) > 2000) difference = server - own;
+    time.heard(Date.parse(date ?? ""), performance.now());
     if (!document.hidden) tick.value = clock.now();
   },
 };

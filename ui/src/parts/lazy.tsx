@@ -2,6 +2,7 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentType } from "preact";
 import { useEffect } from "preact/hooks";
+import { connection } from "../live";
 import { Empty, Loading } from "./notice";
 
 type Load<P> = () => Promise<ComponentType<P>>;
@@ -22,14 +23,26 @@ function later<P extends object>(Tag: "main" | "div", what: string, load: Load<P
   return function Lazy(props: P) {
     const ready = useSignal(loaded !== null);
     const failed = useSignal(false);
+    const start = () => {
+      failed.value = false;
+      load().then((c) => { loaded = c; ready.value = true; }, () => (failed.value = true));
+    };
     useEffect(() => {
       if (loaded) return void (ready.value = true);
-      load().then((c) => { loaded = c; ready.value = true; }, () => (failed.value = true));
+      start();
     }, []);
+    if (failed.value && connection.value !== "live") {
+      return (
+        <Tag class="page"><Empty title="This page could not be loaded">
+          <p>The server does not answer.</p>
+          <button type="button" onClick={start}>Try again</button>
+        </Empty></Tag>
+      );
+    }
     if (failed.value) {
       return (
         <Tag class="page"><Empty title="This page could not be loaded">
-          <p>The server may have a new version.</p>
+          <p>The server has a new version.</p>
           <button type="button" onClick={() => location.reload()}>Load the dashboard again</button>
         </Empty></Tag>
       );
