@@ -326,7 +326,7 @@ func (b *tab) look(name string) {
 		return
 	}
 	for _, theme := range []string{"light", "dark"} {
-		for _, width := range []int64{1400, 390} {
+		for _, width := range []int64{1400, 1024, 390} {
 			b.media("prefers-color-scheme", theme)
 			b.do(chromedp.EmulateViewport(width, 900))
 			b.shot(fmt.Sprintf("%s-%s-%d", name, theme, width))

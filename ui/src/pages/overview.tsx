@@ -65,7 +65,7 @@ function Numbers() {
       {stats.problem.value && <Trouble problem={stats.problem.value} retry={stats.refresh} />}
       {data ? <Charts {...data} range={range} workflow={workflow} /> : !stats.problem.value && <Loading what="the statistics" />}
       <div class="lists">
-        <Runs title="Slowest open runs" query={{ status: ["running"], order: "asc", ...only }} empty="No run is open." now={(r) => formatDuration(durationOf(r, tick.value))} />
+        <Runs title="Slowest open runs" query={{ status: ["running"], order: "asc", include: "reason", ...only }} empty="No run is open." now={(r) => formatDuration(durationOf(r, tick.value))} />
         <Runs title="Last failures" query={{ status: ["failed"], ...only }} empty="No run has failed." now={(r) => r.error?.code || "no code"} />
       </div>
     </main>

@@ -16,10 +16,12 @@ import { through, toggle } from "../lib/selection";
 import { curl } from "../lib/shell";
 import { Chips } from "../parts/chips";
 import { Commands } from "../parts/copy";
+import { Gated } from "../parts/gated";
 import { lazyPart } from "../parts/lazy";
 import { Empty, Loading, Trouble } from "../parts/notice";
 import { may, needs } from "../session";
 import { kept } from "../settings";
+import type { Action } from "../lib/bulk";
 import type { BulkProps } from "./bulk";
 import type { StartProps } from "./start";
 import { Selection } from "./selection";
@@ -143,7 +145,7 @@ function Listed({ filter, text, orderBy, show, change, dialog, close }: ListedPr
   return (
     <>
       {(rows.length > 0 || filter.length > 0) && <Toolbar columns={columns} choose={(c) => (keptColumns.value = formatColumns(c))} orderBy={orderBy}
-        order={(o) => show(text, o)} rows={rows} count={rows.length > 0 && total ? `${runs(total)}, ${orderBy === "ended" ? "last ended" : "newest"} first` : ""} />}
+        order={(o) => show(text, o)} rows={rows} all={filter.length > 0 && rows.length > 0 ? (action) => (dialog.value = { action, target: { filter } }) : null} count={rows.length > 0 && total ? `${runs(total)}, ${orderBy === "ended" ? "last ended" : "newest"} first` : ""} />}
       {first.problem.value && <Trouble problem={first.problem.value} retry={first.refresh} />}
       {list.rows === null && !first.problem.value && <Loading what="runs" />}
       {list.waiting > 0 && <p class="new-rows" role="status"><button type="button" onClick={list.showNew}>
@@ -174,10 +176,12 @@ interface ToolbarProps {
   orderBy: string;
   order: (by: string) => void;
   rows: Run[];
+  // Acts on all that match; null for a list without a filter, of which nobody means all.
+  all: ((action: Action) => void) | null;
   count: string;
 }
 
-function Toolbar({ columns, choose, orderBy, order, rows, count }: ToolbarProps) {
+function Toolbar({ columns, choose, orderBy, order, rows, all, count }: ToolbarProps) {
   const attributes = [...new Set([...rows.flatMap((r) => Object.keys(r.attributes)), ...columns.flatMap((c) => c.split("attribute.")[1] ?? [])])].sort().slice(0, 20);
   return (
     <div class="toolbar">
@@ -192,6 +196,8 @@ function Toolbar({ columns, choose, orderBy, order, rows, count }: ToolbarProps)
           <button type="button" onClick={() => choose(usualColumns)}>The usual ones</button>
         </div>
       </details>
+      {all && <Gated permission="write" act={() => all("cancel")}>Cancel all …</Gated>}
+      {all && <Gated permission="write" act={() => all("rerun")}>Rerun all …</Gated>}
       <span class="quiet count">{count}</span>
     </div>
   );

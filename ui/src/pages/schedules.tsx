@@ -14,7 +14,7 @@ import { Rows } from "../parts/list";
 import { Empty } from "../parts/notice";
 import { Age, Clock } from "../parts/time";
 import { OneSchedule } from "./schedule";
-import { PutSchedule } from "./scheduleforms";
+import { Pause, PutSchedule, Resume } from "./scheduleforms";
 
 export function Schedules() {
   const name = page.value.segments[1];
@@ -25,6 +25,8 @@ function All() {
   const list = useList((cursor, signal) =>
     call(project.value, "GET /v1/schedules", { query: { limit: 100, cursor }, signal }), [project.value], (s) => s.name, { on: ["settings"] });
   const adding = useSignal(false);
+  const pausing = useSignal<Schedule | null>(null);
+  const Dialog = pausing.value?.pausedAt ? Resume : Pause;
   return (
     <main class="page">
       <header class="page-head"><h1>Schedules</h1>
@@ -33,16 +35,17 @@ function All() {
       </header>
       <Rows list={list} what="schedules" empty={<Empty title="There are no schedules"><p>A schedule starts runs of a workflow at set times: every night, every 15 minutes.</p></Empty>}>
         <table class="list schedules">
-          <thead><tr><th>Schedule</th><th>State</th><th>When</th><th>Workflow</th><th class="num">Next tick</th><th>Last run</th></tr></thead>
-          <tbody>{list.rows.map((s) => <Row key={s.name} schedule={s} />)}</tbody>
+          <thead><tr><th>Schedule</th><th>State</th><th>When</th><th>Workflow</th><th class="num">Next tick</th><th>Last run</th><th><span class="hidden">Actions</span></th></tr></thead>
+          <tbody>{list.rows.map((s) => <Row key={s.name} schedule={s} pause={() => (pausing.value = s)} />)}</tbody>
         </table>
       </Rows>
       {adding.value && <PutSchedule done={(name) => go(href(["schedules", name]))} close={() => (adding.value = false)} />}
+      {pausing.value && <Dialog name={pausing.value.name} done={list.refresh} close={() => (pausing.value = null)} />}
     </main>
   );
 }
 
-function Row({ schedule: s }: { schedule: Schedule }) {
+function Row({ schedule: s, pause }: { schedule: Schedule; pause: () => void }) {
   return (
     <tr>
       <td><a class="strong" href={href(["schedules", s.name])}>{s.name}</a></td>
@@ -51,6 +54,7 @@ function Row({ schedule: s }: { schedule: Schedule }) {
       <td>{s.workflow}</td>
       <td class="num" data-label="next">{s.nextAt ? <><Clock at={s.nextAt} /> <span class="quiet"><Age at={s.nextAt} /></span></> : "–"}</td>
       <td>{s.runId ? <LastRun schedule={s} /> : <span class="quiet">none yet</span>}</td>
+      <td class="helps"><Gated permission="write" act={pause} label={`${s.pausedAt ? "Resume" : "Pause"} ${s.name} …`}>{s.pausedAt ? "Resume …" : "Pause …"}</Gated></td>
     </tr>
   );
 }

@@ -12,6 +12,8 @@ export interface GatedProps {
   permission: Permission;
   // Why it cannot be done now; empty if it can.
   off?: string;
+  // What the button is called where its text does not say what it is about.
+  label?: string;
   act: () => void;
   // Whether it is what one comes to the page for.
   primary?: boolean;
@@ -19,8 +21,8 @@ export interface GatedProps {
 }
 
 // Gated is a button for what not every role may do.
-export function Gated({ permission, off = "", act, primary, children }: GatedProps) {
+export function Gated({ permission, off = "", label, act, primary, children }: GatedProps) {
   return (
-    <button type="button" class={primary ? "primary" : ""} disabled={!may(permission) || off !== ""} title={may(permission) ? off : needs(permission)} onClick={act}>{children}</button>
+    <button type="button" class={primary ? "primary" : ""} aria-label={label} disabled={!may(permission) || off !== ""} title={may(permission) ? off : needs(permission)} onClick={act}>{children}</button>
   );
 }
