@@ -107,16 +107,18 @@ function Listed({ filter, text, orderBy, show, change, dialog, close }: ListedPr
   useLayoutEffect(() => {
     const at = /^run-\d+$/.test(holder?.id ?? "") ? ids.indexOf(holder!.getAttribute("title") ?? "") : -1;
     if (at < 0) return;
-    if (document.activeElement !== holder) focusRow(at);
+    if (document.activeElement !== holder) focusRow(at, true);
     else if (focused.value !== at) focused.value = at;
   });
   // here is the row with the focus: new rows move those below them, and with them the focus.
   const here = () => Number(/^run-(\d+)$/.exec(document.activeElement?.id ?? "")?.[1] ?? focused.value);
-  const focusRow = (at: number) => {
+  // focusRow moves the focus. The page follows it, unless the row was moved by others: new rows wait in a page that is not
+  // at its top.
+  const focusRow = (at: number, preventScroll = false) => {
     focused.value = at; // its row exists from the next frame on
     const row = () => document.getElementById(`run-${at}`);
-    if (row()) row()!.focus();
-    else requestAnimationFrame(() => requestAnimationFrame(() => row()?.focus()));
+    if (row()) row()!.focus({ preventScroll });
+    else requestAnimationFrame(() => requestAnimationFrame(() => row()?.focus({ preventScroll })));
   };
   const move = (by: number) => focusRow(Math.max(0, Math.min(rows.length - 1, here() + by)));
   const select = (id: string, range: boolean) => {
