@@ -55,7 +55,8 @@ func serveBank(w http.ResponseWriter, r *http.Request) {
 	case completed:
 		_, _ = fmt.Fprint(w, `{"commands": [{"type": "complete", "output": "paid"}]}`)
 	default:
-		_, _ = fmt.Fprint(w, `{"commands": [{"type": "runStep", "id": "charge", "input": {"amount": 12.50}, "retry": {"backoff": "1ms"}}]}`)
+		_, _ = fmt.Fprint(w, `{"commands": [{"type": "setStore", "id": "credit", "values": {"<b>balance</b>": 9007199254740993}},
+			{"type": "runStep", "id": "charge", "input": {"amount": 12.50}, "retry": {"backoff": "1ms"}}]}`)
 	}
 }
 
@@ -80,6 +81,7 @@ func TestPayloads(t *testing.T) {
 			i.searchScene(b)
 			i.brokenScene(b)
 			i.stepScene(b)
+			i.storeScene(b)
 		})
 	}
 }
@@ -192,4 +194,17 @@ func (i *installation) stepScene(b *tab) {
 	b.until("the code beside the name, in the log", `document.querySelector("button.event .note")?.checkVisibility()`)
 	b.accessible()
 	b.look("payload-event")
+}
+
+// storeScene reads what a run has written to its store, and goes to the event that wrote it.
+func (i *installation) storeScene(b *tab) {
+	run := i.startRaw("order", "{}")
+	b.open("/ui/default/runs/" + run + "/store")
+	b.shows("<b>balance</b>", "9007199254740993")
+	b.accessible()
+	b.look("store")
+	b.click(evaluate[string](b, `document.querySelector("#tab-panel h2 a").innerText`))
+	b.until("its event", `location.pathname.endsWith("/log") && document.querySelector("#tab-panel").innerText.includes("store_set")`)
+	b.open("/ui/default/runs/" + i.startRaw("broken", "{}") + "/store")
+	b.shows("The store of this run is empty")
 }

@@ -31,6 +31,7 @@ import { Messages } from "./messages";
 import { readRun } from "./readrun";
 import { RunGraph } from "./rungraph";
 import { Steps } from "./steps";
+import { Store } from "./store";
 import { Streams } from "./streams";
 import { Timeline } from "./timeline";
 import { Why } from "./why";
@@ -41,7 +42,7 @@ const tabs = [
   { name: "timeline", title: "Timeline", key: "t" }, { name: "log", title: "Log", key: "l" }, { name: "data", title: "Data", key: "d" },
   { name: "steps", title: "Steps", key: "s" }, { name: "hooks", title: "Hooks and waits", key: "h" },
   { name: "graph", title: "Graph", key: "" }, { name: "family", title: "Family", key: "f" }, { name: "streams", title: "Streams", key: "" },
-  { name: "messages", title: "Messages", key: "m" },
+  { name: "store", title: "Store", key: "" }, { name: "messages", title: "Messages", key: "m" },
 ];
 
 export function RunPage({ id, tab }: { id: string; tab: string }) {
@@ -113,6 +114,7 @@ export function RunPage({ id, tab }: { id: string; tab: string }) {
         {tab === "hooks" && <Hooks run={r} />}
         {tab === "family" && <Family run={r} />}
         {tab === "streams" && <Streams run={r} />}
+        {tab === "store" && <Store run={r} />}
         {tab === "messages" && <Messages run={r} />}
       </section>
     </main>
