@@ -6,7 +6,7 @@ import { base } from "./api";
 import { titleOf } from "./lib/names";
 import { pathOf } from "./lib/path";
 import { follow, go, href, heading, page, project } from "./location";
-import { load, lost, may, needs, role, session, sessionProblem } from "./session";
+import { load, lost, needs, role, session, sessionProblem, showsRuns } from "./session";
 import { Frame, places } from "./parts/frame";
 import { lazy } from "./parts/lazy";
 import { Empty, Fault, Loading, Trouble } from "./parts/notice";
@@ -49,7 +49,7 @@ function Route() {
     shown.current = key;
   }, [key]);
   if (fault) return <main class="page"><Fault of={fault} again={again} /></main>;
-  if (!may("metadata")) {
+  if (!showsRuns()) {
     if (first === "overview") return <Home key={key} />;
     if (first === "runs" && id) return <Lookup key={key} id={id} />;
     if (first !== "waiting") return <main class="page"><Empty title="This page is not for your key"><p>{needs("metadata")}</p>

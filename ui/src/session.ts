@@ -34,6 +34,11 @@ export function may(p: Permission): boolean {
   return allowed[p].includes(role.value);
 }
 
+// showsRuns reports whether pages about runs are shown. What is shown stays while the page asks for a key again.
+export function showsRuns(): boolean {
+  return lost.value || may("metadata");
+}
+
 // needs returns which roles have a permission, in words.
 export function needs(p: Permission): string {
   return `This needs a key of the role ${allowed[p].join(", ").replace(/, (?=[^,]*$)/, " or ")}.`;

@@ -17,7 +17,7 @@ import { Filter, param, Rows, Tabs } from "../parts/list";
 import { Name } from "../parts/name";
 import { Empty } from "../parts/notice";
 import { Age, Clock } from "../parts/time";
-import { may, needs } from "../session";
+import { may, needs, showsRuns } from "../session";
 import { me } from "../voter";
 import { Resume, Signal } from "./actions";
 
@@ -27,7 +27,7 @@ const views: Record<string, () => preact.JSX.Element> = { approvals: Approvals, 
 
 export function Waiting() {
   const wanted = page.value.segments[1] ?? "approvals";
-  const View = Object.hasOwn(views, wanted) && (wanted === "approvals" || may("metadata")) ? views[wanted] : undefined;
+  const View = Object.hasOwn(views, wanted) && (wanted === "approvals" || showsRuns()) ? views[wanted] : undefined;
   if (View) return <main class="page"><View key={wanted} /></main>;
   return (
     <main class="page"><Empty title={Object.hasOwn(views, wanted) ? "This is not for your key" : `Waiting has no part “${wanted}”`}><p>{Object.hasOwn(views, wanted) ? needs("metadata") : "Its address may be mistyped, or of another version."}</p>
@@ -46,7 +46,7 @@ function Head({ tab, cli, address, children }: HeadProps) {
   return (
     <>
       <header class="page-head"><h1>Waiting</h1>{children}<Commands cli={cli} curl={curl(server, "GET", address)} /></header>
-      <Tabs place="waiting" tabs={may("metadata") ? tabs : tabs.slice(0, 1)} chosen={tab} label="What runs wait for" />
+      <Tabs place="waiting" tabs={showsRuns() ? tabs : tabs.slice(0, 1)} chosen={tab} label="What runs wait for" />
     </>
   );
 }

@@ -1,7 +1,7 @@
 // What is around every page: the project, the navigation, and what a reader chooses.
 import type { ComponentChildren } from "preact";
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 import { useApprovals, waiting } from "../approvals";
 import { attention, useAttention } from "../attention";
 import { numbers } from "../lib/attention";
@@ -89,7 +89,7 @@ const bar = ["overview", "runs", "waiting", "failures"];
 
 function Side({ wants }: { wants: Record<string, string> }) {
   const open = useSignal(false); // on narrow screens
-  useEffect(() => {
+  useLayoutEffect(() => { // not later, when somebody may have opened it
     open.value = false;
   }, [page.value, search.value]);
   const shown = placesOf();
