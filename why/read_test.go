@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -76,7 +75,7 @@ func TestReasonsOfAPageReadLittle(t *testing.T) {
 		"waits":            {openWaitsSQL, []any{f.ids, 10}, 6},
 		"work of steps":    {workOfStepsSQL, []any{0, f.ids, steps}, 20},
 	} {
-		if got := blocks(t, pool, query.sql, query.args...) / len(ids); got > query.most {
+		if got := testdb.Blocks(t, pool, query.sql, query.args...) / len(ids); got > query.most {
 			t.Errorf("%s: %d blocks touched for each run, want at most %d", name, got, query.most)
 		}
 	}
@@ -89,23 +88,4 @@ func TestReasonsOfAPageReadLittle(t *testing.T) {
 			t.Fatalf("%s: got %+v, want an invocation and a step that fail, a hook and a sleep", id, e)
 		}
 	}
-}
-
-// blocks returns the number of blocks that a query touches.
-func blocks(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) int {
-	t.Helper()
-	rows, err := pool.Query(t.Context(), `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) `+sql, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	explained, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[[]struct {
-		Plan struct {
-			Hit  int `json:"Shared Hit Blocks"`
-			Read int `json:"Shared Read Blocks"`
-		}
-	}])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return explained[0].Plan.Hit + explained[0].Plan.Read
 }

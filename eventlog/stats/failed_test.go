@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
 func TestShapesLeaveOutWhatDiffers(t *testing.T) {
@@ -97,7 +98,7 @@ func TestListsOfWorkflowsAndFailuresAreBounded(t *testing.T) {
 		// Each run touches its entry in the index of the feed, its event, twice, and its row.
 		"failed": {failedSQL, []any{home, MaxFailed, time.Time{}, MaxFailedPayload, stepWithin}, 20 * MaxFailed},
 	} {
-		if blocks := f.blocks(t, query.sql, query.args...); blocks > query.most {
+		if blocks := testdb.Blocks(t, f.pool, query.sql, query.args...); blocks > query.most {
 			t.Errorf("%s: %d blocks touched, want at most %d", name, blocks, query.most)
 		} else {
 			t.Logf("%s: %d blocks", name, blocks)

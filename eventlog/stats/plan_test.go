@@ -1,11 +1,10 @@
 package stats
 
 import (
-	"encoding/json"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
 // TestFollowingReadsOnlyNewEvents counts the blocks that the statements touch when 60,000 events are counted and ten
@@ -42,42 +41,10 @@ func TestFollowingReadsOnlyNewEvents(t *testing.T) {
 		"count":           {countNext, []any{home, f.batch, countedTypes, maxNames, others}},
 		"progress":        {progressOf, []any{home, countedTypes, noXID}},
 	} {
-		if blocks := f.blocks(t, query.sql, query.args...); blocks > most {
+		if blocks := testdb.Blocks(t, f.pool, query.sql, query.args...); blocks > most {
 			t.Errorf("%s: %d blocks touched, want at most %d", name, blocks, most)
 		}
 	}
-}
-
-// blocks returns the number of blocks that the statement touches. Its changes are rolled back.
-func (f *fixture) blocks(t *testing.T, sql string, args ...any) int {
-	t.Helper()
-	tx, err := f.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := tx.Rollback(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}()
-	rows, err := tx.Query(t.Context(), `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) `+sql, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[[]byte])
-	if err != nil {
-		t.Fatal(err)
-	}
-	var explained []struct {
-		Plan struct {
-			Hit  int `json:"Shared Hit Blocks"`
-			Read int `json:"Shared Read Blocks"`
-		}
-	}
-	if err := json.Unmarshal(data, &explained); err != nil {
-		t.Fatal(err)
-	}
-	return explained[0].Plan.Hit + explained[0].Plan.Read
 }
 
 // TestRecentFailuresReadsFewMinutes counts the blocks touched when there are 65,000 counts of two days.
@@ -98,7 +65,7 @@ func TestRecentFailuresReadsFewMinutes(t *testing.T) {
 	// 120 counts of the last hour, and the index is descended for 14 hours.
 	const most = 200
 	now := time.Now()
-	if blocks := f.blocks(t, recentFailures, home, now.Add(-time.Hour), usualHours(now)); blocks > most {
+	if blocks := testdb.Blocks(t, f.pool, recentFailures, home, now.Add(-time.Hour), usualHours(now)); blocks > most {
 		t.Errorf("%d blocks touched, want at most %d", blocks, most)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // GenericPlan returns the plan of a statement that Postgres makes without knowing the arguments, and keeps for all of
@@ -51,4 +52,28 @@ func plan(t testing.TB, conn *pgx.Conn, mode, sql, argument string) string {
 		t.Fatal(err)
 	}
 	return strings.Join(lines, "\n")
+}
+
+// Blocks returns the number of blocks that a statement touches, whose changes are rolled back.
+func Blocks(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) int {
+	t.Helper()
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	var explained []struct {
+		Plan struct {
+			Hit  int `json:"Shared Hit Blocks"`
+			Read int `json:"Shared Read Blocks"`
+		}
+	}
+	if err := tx.QueryRow(t.Context(), `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) `+sql, args...).Scan(&explained); err != nil {
+		t.Fatal(err)
+	}
+	return explained[0].Plan.Hit + explained[0].Plan.Read
 }

@@ -12,8 +12,8 @@ import (
 
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/coalesce"
 	"github.com/stepwell-dev/stepwell/entities/message"
-	"github.com/stepwell-dev/stepwell/entities/share"
 	"github.com/stepwell-dev/stepwell/eventlog/live"
 	"github.com/stepwell-dev/stepwell/eventlog/stats"
 	"github.com/stepwell-dev/stepwell/pg"
@@ -33,18 +33,18 @@ type Reader struct {
 	stats       *stats.Reader
 	signingKeys *admin.SigningKeys
 
-	attention *share.Reads[entities.Project, attention]
-	gauges    *share.Reads[entities.Project, Gauges]
-	versions  *share.Reads[entities.Project, live.Versions]
+	attention *coalesce.Reads[entities.Project, attention]
+	gauges    *coalesce.Reads[entities.Project, Gauges]
+	versions  *coalesce.Reads[entities.Project, live.Versions]
 }
 
 // NewReader returns a reader of the pool's database.
 func NewReader(pool *pgxpool.Pool, s *stats.Reader, k *admin.SigningKeys, now func() time.Time) *Reader {
 	return &Reader{
 		pool: pg.NewPool(pool), stats: s, signingKeys: k,
-		attention: share.New[entities.Project, attention](shareFor, now),
-		gauges:    share.New[entities.Project, Gauges](sharesGauges, now),
-		versions:  share.New[entities.Project, live.Versions](sharesGauges, now),
+		attention: coalesce.New[entities.Project, attention](shareFor, now),
+		gauges:    coalesce.New[entities.Project, Gauges](sharesGauges, now),
+		versions:  coalesce.New[entities.Project, live.Versions](sharesGauges, now),
 	}
 }
 
@@ -169,7 +169,7 @@ func (r *Reader) readGauges(ctx context.Context, project entities.Project) (Gaug
 }
 
 // shareFor is how long an answer of [Reader.Attention] is shared, and sharesGauges those of [Reader.Gauges] and
-// [Reader.Versions]: whoever is told of a change waits for longer before it reads.
+// [Reader.Versions]: who is sent a topic waits for longer before it reads.
 const (
 	shareFor     = 5 * time.Second
 	sharesGauges = time.Second

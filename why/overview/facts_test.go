@@ -9,13 +9,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/coalesce"
 	"github.com/stepwell-dev/stepwell/entities/message"
-	"github.com/stepwell-dev/stepwell/entities/share"
 	"github.com/stepwell-dev/stepwell/eventlog/live"
 	"github.com/stepwell-dev/stepwell/eventlog/stats"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
@@ -43,9 +42,9 @@ func newFixture(t *testing.T) *fixture {
 
 // share sets how long answers are shared.
 func (f *fixture) share(lasts time.Duration) {
-	f.Reader.attention = share.New[entities.Project, attention](lasts, time.Now)
-	f.gauges = share.New[entities.Project, Gauges](lasts, time.Now)
-	f.versions = share.New[entities.Project, live.Versions](lasts, time.Now)
+	f.Reader.attention = coalesce.New[entities.Project, attention](lasts, time.Now)
+	f.gauges = coalesce.New[entities.Project, Gauges](lasts, time.Now)
+	f.versions = coalesce.New[entities.Project, live.Versions](lasts, time.Now)
 }
 
 func (f *fixture) exec(t *testing.T, sql string, args ...any) {
@@ -246,7 +245,7 @@ func TestOverviewReadsABoundedPart(t *testing.T) {
 		"versions":  {versionsSQL, []any{home, 100}, 60},
 		"gauges":    {gaugesSQL, []any{home, 100}, 60}, // 100 of 11,000 messages and runs
 	} {
-		if blocks := f.blocks(t, query.sql, query.args...); blocks > query.most {
+		if blocks := testdb.Blocks(t, f.pool, query.sql, query.args...); blocks > query.most {
 			t.Errorf("%s: %d blocks touched, want at most %d", name, blocks, query.most)
 		}
 	}
@@ -254,23 +253,4 @@ func TestOverviewReadsABoundedPart(t *testing.T) {
 	if err != nil || !g.Capped || g.Running != MaxGauge || g.Delayed != MaxGauge {
 		t.Errorf("got %+v, %v; want counts that stop at the limit", g, err)
 	}
-}
-
-// blocks returns the number of blocks that a query touches.
-func (f *fixture) blocks(t *testing.T, sql string, args ...any) int {
-	t.Helper()
-	rows, err := f.pool.Query(t.Context(), `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) `+sql, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	explained, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[[]struct {
-		Plan struct {
-			Hit  int `json:"Shared Hit Blocks"`
-			Read int `json:"Shared Read Blocks"`
-		}
-	}])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return explained[0].Plan.Hit + explained[0].Plan.Read
 }

@@ -1,4 +1,4 @@
-package share
+package coalesce
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -68,21 +69,25 @@ func TestCallersLeave(t *testing.T) {
 // TestAnswersAreForgotten when they are too old.
 func TestAnswersAreForgotten(t *testing.T) {
 	t.Parallel()
-	r := New[int, int](time.Millisecond, time.Now)
-	for key := range 100 {
-		if _, err := r.Get(t.Context(), key, func() (int, error) { return key, nil }); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		r := New[int, int](time.Second, time.Now)
+		kept := func() int {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return len(r.answers)
 		}
-	}
-	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Millisecond) {
-		r.mu.Lock()
-		n := len(r.answers)
-		r.mu.Unlock()
-		if n == 0 {
-			return
+		for key := range 100 {
+			if _, err := r.Get(t.Context(), key, func() (int, error) { return key, nil }); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d answers are kept", n)
+		if n := kept(); n != 100 {
+			t.Errorf("%d answers are kept at first, want 100", n)
 		}
-	}
+		time.Sleep(time.Second) // of the bubble's clock
+		synctest.Wait()
+		if n := kept(); n != 0 {
+			t.Errorf("%d answers are kept after their time", n)
+		}
+	})
 }

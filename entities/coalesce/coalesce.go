@@ -1,5 +1,5 @@
-// Package share lets those who ask for the same at about the same time cost one read.
-package share
+// Package coalesce makes callers who ask for the same at about the same time share one read.
+package coalesce
 
 import (
 	"context"
