@@ -139,7 +139,18 @@ func (i *installation) call(method, path string, body, into any) {
 	if err != nil {
 		i.t.Fatal(err)
 	}
-	r, err := http.NewRequestWithContext(i.t.Context(), method, i.server+path, bytes.NewReader(data))
+	answer := i.raw(method, path, string(data))
+	if into != nil && len(answer) > 0 {
+		if err := json.Unmarshal(answer, into); err != nil {
+			i.t.Fatal(err)
+		}
+	}
+}
+
+// raw calls the API with a body as it is, and returns the body of the answer.
+func (i *installation) raw(method, path, body string) []byte {
+	i.t.Helper()
+	r, err := http.NewRequestWithContext(i.t.Context(), method, i.server+path, strings.NewReader(body))
 	if err != nil {
 		i.t.Fatal(err)
 	}
@@ -154,11 +165,7 @@ func (i *installation) call(method, path string, body, into any) {
 	if err != nil || resp.StatusCode >= 300 {
 		i.t.Fatalf("%s %s: %s %s %v", method, path, resp.Status, answer, err)
 	}
-	if into != nil && len(answer) > 0 {
-		if err := json.Unmarshal(answer, into); err != nil {
-			i.t.Fatal(err)
-		}
-	}
+	return answer
 }
 
 // start starts a run and returns its ID.

@@ -3,7 +3,6 @@ package ui
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -95,27 +94,6 @@ func (i *installation) startRaw(workflow, input string) string {
 		i.t.Fatal(err)
 	}
 	return run.ID
-}
-
-// raw calls the API with a body as it is, and returns the body of the answer.
-func (i *installation) raw(method, path, body string) []byte {
-	i.t.Helper()
-	r, err := http.NewRequestWithContext(i.t.Context(), method, i.server+path, strings.NewReader(body))
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	r.Header.Set("Authorization", "Bearer "+apiKey)
-	r.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode >= 300 {
-		i.t.Fatalf("%s %s: %s %s %v", method, path, resp.Status, answer, err)
-	}
-	return answer
 }
 
 func (i *installation) copyScene(b *tab) {
