@@ -98,7 +98,7 @@ func startDBOS(ctx context.Context, _ *bench, of *contender) error {
 	return of.startApp(ctx, "dbos", "DATABASE_URL="+of.cluster.url(role, database))
 }
 
-// restateReady matches the log line of a server that can be told of an app.
+// restateReady matches the log line of a server that accepts registrations.
 var restateReady = regexp.MustCompile(`"Server listening".*"server_name":"admin-api-server"`)
 
 // startRestate starts a server of Restate, which stores everything in files, and the app.

@@ -21,7 +21,8 @@ const (
 	minPollInterval = 250 * time.Millisecond
 	// pollInterval is how often a follower reads without a hint, which may be lost, and what no event says.
 	pollInterval = 30 * time.Second
-	// topicsInterval is how often a follower reads which topics have changed: viewers are told so often at most.
+	// topicsInterval is how often a follower reads the versions of topics, and the least time between two lists of topics
+	// that a viewer is sent.
 	topicsInterval = 5 * time.Second
 	// blockedPause is the same while an open transaction holds up more than one read can return.
 	blockedPause = 5 * time.Second
@@ -105,8 +106,8 @@ func (fs *Followers[R]) Join(ctx context.Context, project entities.Project, w Wa
 	return v, nil
 }
 
-// placeFor returns where a viewer begins. It keeps the versions of topics that it knows, and is told of others next
-// time.
+// placeFor returns where a viewer begins. It keeps the versions of topics that it knows, and is sent those that differ
+// later.
 func (fs *Followers[R]) placeFor(ctx context.Context, project entities.Project, w Wants) (Place, error) {
 	p := Place{}
 	if w.From != nil {
@@ -266,7 +267,7 @@ type follower[R any] struct {
 	stop    func()
 
 	// cursor is where the next read begins, sent the position up to which viewers know the late changes of a run,
-	// blocked what the last slow poll found, and active whether something happened to runs since viewers were told the
+	// blocked what the last slow poll found, and active whether something happened to runs since viewers were sent
 	// topics. They belong to run.
 	cursor  read.FeedCursor
 	sent    map[entities.RunID]int64
@@ -319,7 +320,7 @@ func (f *follower[R]) run(ctx context.Context) error {
 	}
 }
 
-// wait returns when it is time to read what has happened. Meanwhile it tells the viewers which topics have changed.
+// wait returns when it is time to read what has happened. Meanwhile it sends viewers the topics that have changed.
 func (f *follower[R]) wait(ctx context.Context, hints <-chan struct{}, poll, topics <-chan time.Time) error {
 	for {
 		select {
@@ -337,7 +338,7 @@ func (f *follower[R]) wait(ctx context.Context, hints <-chan struct{}, poll, top
 	}
 }
 
-// readVersions tells the viewers which topics have changed.
+// readVersions sends viewers the topics whose versions have changed.
 func (f *follower[R]) readVersions(ctx context.Context) error {
 	viewers := slices.DeleteFunc(f.all(), func(v *Viewer[R]) bool { return !v.wants.Topics })
 	if len(viewers) == 0 {

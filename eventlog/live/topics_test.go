@@ -7,7 +7,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// wantTopics fails the test unless the viewer is told these topics next.
+// wantTopics fails the test unless these topics come next.
 func wantTopics(t *testing.T, v *Viewer[entities.RunStatus], topics ...string) Place {
 	t.Helper()
 	n := next(t, v)
@@ -17,8 +17,8 @@ func wantTopics(t *testing.T, v *Viewer[entities.RunStatus], topics ...string) P
 	return n.Place
 }
 
-// TestViewersAreToldTopics: one read in an interval tells all viewers what has changed, each since it was told last.
-func TestViewersAreToldTopics(t *testing.T) {
+// TestViewersReceiveTopics: one read in an interval serves all viewers. Each is sent what has changed since its last topics.
+func TestViewersReceiveTopics(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, 2*minPollInterval)
 	const viewers = 30

@@ -106,7 +106,7 @@ async function send<T>(address: string, method: string, r: Sending, take: (answe
       credentials: "same-origin", cache: "no-store", redirect: "error",
     });
     clearTimeout(timer);
-    clock.heard(answer.headers.get("Date"));
+    clock.observe(answer.headers.get("Date"));
     if (!answer.ok) throw problemOf(answer.status, await answer.text(), answer.headers.get("Retry-After"));
     return await take(answer);
   } catch (err) {

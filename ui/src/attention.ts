@@ -11,7 +11,7 @@ import { role } from "./session";
 // attention is null until it is read, and for roles that may not read it.
 export const attention = signal<Api["GET /v1/attention"]["answer"] | null>(null);
 
-// useAttention keeps attention current. Its connection tells the whole page what changes.
+// useAttention keeps attention current. Its connection brings the whole page its topics.
 export function useAttention(): void {
   const reads = role.value !== "" && role.value !== "invoke" && role.value !== "worker";
   const read = useResource(async (signal) => reads ? call(project.value, "GET /v1/attention", { signal }) : null, [project.value, reads], { on: ["attention"] });

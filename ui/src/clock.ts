@@ -9,9 +9,9 @@ export const clock = {
   now(): number {
     return time.at(performance.now()) ?? Date.now();
   },
-  // heard corrects the clock by the Date of an answer. What the answer tells of is never in the future of what is shown.
-  heard(date: string | null): void {
-    time.heard(Date.parse(date ?? ""), performance.now());
+  // observe corrects the clock by the Date of an answer. So nothing in the answer is in the future of what is shown.
+  observe(date: string | null): void {
+    time.observe(Date.parse(date ?? ""), performance.now());
     if (!document.hidden) tick.value = clock.now();
   },
 };

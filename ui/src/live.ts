@@ -1,4 +1,4 @@
-// The live connection: one for each visible tab. It tells pages what has changed, so they need not poll while it stands.
+// The live connection: one for each visible tab. It brings pages what has changed, so they do not poll while it stands.
 import { computed, effect, signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { stream } from "./api";
@@ -23,7 +23,7 @@ export const withheld = signal<ReadonlySet<string>>(new Set());
 // mostWithheld is how many of them are counted. There may be more.
 export const mostWithheld = 1000;
 
-// covered tells that pages need not poll: they are told what changes, or want no change.
+// covered is true while pages need not poll: changes reach them, or they want none.
 export const covered = computed(() => connection.value === "live" || paused.value);
 
 interface Viewer {
@@ -41,20 +41,20 @@ const hiddenFor = 30_000;
 const triesAgainAfter = 60_000;
 const slowest = 30_000;
 
-// heardAt is when the server has last sent anything on a live connection.
-export let heardAt = 0;
+// lastMessageAt is when the server has last sent anything on a live connection.
+export let lastMessageAt = 0;
 
 let wanted = ""; // what the connection is for; empty for none
 let place = ""; // the ID of the last event
 let placeOf = ""; // the project of the place
-let settled = false; // the page is told what changes from a place on, or cannot be
+let settled = false; // a connection brings all later changes, or there is none
 let current: AbortController | null = null;
 let timer = 0;
 let failures = 0;
 let hiddenTimer = 0;
 let asleep = document.hidden; // the tab is hidden, and has been for a while
 
-// useLive tells a page what changes in what the query selects. A query is asked for when the connection begins; another
+// useLive brings a page the changes of what the query selects. A query is asked for when the connection begins; another
 // key makes another connection, and no key adds nothing to what other parts of the page want. Reread is called when the
 // page must read anew what it shows.
 export function useLive(key: string, query: () => Query, take: (m: Message) => void, reread: () => void = () => {}): void {
@@ -84,16 +84,16 @@ export function onChange(listener: Listener): () => void {
   return () => listeners.delete(listener);
 }
 
-function tell(topics: readonly LiveTopic[]): void {
+function publish(topics: readonly LiveTopic[]): void {
   for (const listener of listeners) listener(topics);
 }
 
 const waiting = new Set<() => void>();
 const settlesWithin = 1000;
 
-// whenTold calls a function when the page is told what changes from then on, or cannot be. Who reads then need not read
-// again because something has changed before it was told. It calls it at once but while a first connection begins.
-export function whenTold(act: () => void): void {
+// whenFollowing calls a function when the connection brings all later changes, or when there is none: at once, except while the
+// first connection begins. What is read then misses no change, so nothing is read twice at first.
+export function whenFollowing(act: () => void): void {
   if (settled) act();
   else waiting.add(act);
 }
@@ -150,7 +150,7 @@ async function connect(): Promise<void> {
     for (;;) {
       const { done, value } = await reader.read();
       if (done) break;
-      heardAt = Date.now();
+      lastMessageAt = Date.now();
       for (const sent of frames.push(decoder.decode(value, { stream: true }))) if (control === current) receive(sent);
       if (connection.peek() !== "live") continue;
       clearTimeout(watchdog);
@@ -184,16 +184,16 @@ function receive(sent: Sent): void {
     connection.value = "live";
     failures = 0;
     const hello = JSON.parse(sent.data) as LiveHello;
-    clock.heard(hello.time);
+    clock.observe(hello.time);
     if (!hello.resumed) rereadAll();
     settle();
     return;
   }
   if (sent.kind === "bye") return;
-  clock.heard(null);
+  clock.observe(null);
   if (sent.kind === "reset") return rereadSoon();
   if (sent.kind === "changed") {
-    if (!paused.peek()) tell((JSON.parse(sent.data) as LiveChanged).topics);
+    if (!paused.peek()) publish((JSON.parse(sent.data) as LiveChanged).topics);
     return;
   }
   const message = { kind: sent.kind, data: JSON.parse(sent.data) } as Message;
@@ -214,7 +214,7 @@ function idsIn(m: Message): string[] {
 function rereadAll(): void {
   if (paused.peek()) return;
   for (const v of viewers) v.reread();
-  tell(allTopics);
+  publish(allTopics);
 }
 
 let rereadTimer = 0;

@@ -3,7 +3,7 @@ import { signal, useSignal, type Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { LiveTopic } from "./api.gen";
 import { isTemporary, Problem } from "./lib/problem";
-import { covered, heardAt, onChange, whenTold } from "./live";
+import { covered, lastMessageAt, onChange, whenFollowing } from "./live";
 import { lost, suspect } from "./session";
 
 export type Freshness = "live" | "paused" | "stale";
@@ -22,11 +22,11 @@ export interface Resource<T> {
 
 // Keep says when data is read again. Nothing is read while the page is hidden.
 export interface Keep {
-  // When the server tells that something of these topics has changed.
+  // When something of these topics has changed.
   on?: readonly LiveTopic[];
-  // Every so many milliseconds while the page is not told what changes: by default 15 s for what has topics.
+  // Every so many milliseconds while no live connection brings changes: by default 15 s for what has topics.
   every?: number;
-  // Every so many milliseconds, for what nobody tells.
+  // Every so many milliseconds, for changes that no live connection brings.
   poll?: number;
   // When it is another one.
   version?: unknown;
@@ -36,7 +36,7 @@ export interface Keep {
 
 const slowest = 30_000;
 const pollEvery = 15_000;
-// How long a page waits when it is told of a change: pages do not ask all at once, and servers share answers for a second.
+// How long a page waits after a change: pages do not ask all at once, and servers share answers for a second.
 const [soonest, spread] = [1000, 2000];
 
 // useResource reads data whenever one of the inputs changes, and again as keep says. Data of other inputs is not shown,
@@ -93,7 +93,7 @@ export function useResource<T>(read: (signal: AbortSignal) => Promise<T>, inputs
         }
         if (isTemporary(p)) {
           freshness.value = "stale";
-          staleSince.value = Math.max(staleSince.value, heardAt);
+          staleSince.value = Math.max(staleSince.value, lastMessageAt);
           pause = Math.max(p.retryAfter * 1000, Math.min(slowest, 1000 * 2 ** failures++));
         }
       } finally {
@@ -110,7 +110,7 @@ export function useResource<T>(read: (signal: AbortSignal) => Promise<T>, inputs
       clearTimeout(timer);
       if (pause > 0 && !document.hidden && !lost.value) timer = window.setTimeout(run, pause);
     };
-    const told = onChange((topics) => {
+    const stop = onChange((topics) => {
       if (!begun || stale || !kept.current.on?.some((t) => topics.includes(t))) return;
       stale = document.hidden ? -1 : window.setTimeout(run, (soonest + spread * Math.random()) * (kept.current.weight ?? 1));
     });
@@ -136,13 +136,13 @@ export function useResource<T>(read: (signal: AbortSignal) => Promise<T>, inputs
       begun = true;
       void run();
     };
-    if (interval.current > 0 && !keep.poll) whenTold(begin);
+    if (interval.current > 0 && !keep.poll) whenFollowing(begin);
     else begin();
     return () => {
       control.abort();
       clearTimeout(timer);
       clearTimeout(stale);
-      told();
+      stop();
       unsubscribe();
       document.removeEventListener("visibilitychange", shown);
     };

@@ -1,11 +1,11 @@
-// The list of runs that a page shows: read once, and then kept as the live connection tells.
+// The list of runs that a page shows: read once, and then changed by the live connection.
 import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { call } from "./api";
 import type { LiveRuns, Run } from "./api.gen";
 import { clock } from "./clock";
 import { queryOf, type Filter } from "./lib/filter";
-import { dueAt, listOf, placeOf, rowsOf, shortestPause, withNews, withPage, type Order, type RunList } from "./lib/runlist";
+import { dueAt, listOf, placeOf, rowsOf, shortestPause, withChanges, withPage, type Order, type RunList } from "./lib/runlist";
 import { hasEnded } from "./lib/status";
 import { covered, paused, useLive } from "./live";
 import { cameBack, href, page, project } from "./location";
@@ -93,12 +93,12 @@ export function useRuns(filter: Filter, text: string, by: Order): Runs {
     const limit = Math.max(pageSize, Math.min(largestPage, shown));
     changed.value = false;
     readAt.current = clock.now();
-    await withNewsSince(() => call(project.value, "GET /v1/runs", { query: { ...query(), limit }, signal }),
-      (page, told) => keep(told.reduce(withNews, listOf(page, by)), page.data.length));
+    await withChangesSince(() => call(project.value, "GET /v1/runs", { query: { ...query(), limit }, signal }),
+      (page, since) => keep(since.reduce(withChanges, listOf(page, by)), page.data.length));
     return true;
   };
-  // What is told while a page is read may be newer than the page.
-  const withNewsSince = async <T>(ask: () => Promise<T>, use: (page: T, told: LiveRuns[]) => void) => {
+  // A change that arrives while a page is read may be newer than the page.
+  const withChangesSince = async <T>(ask: () => Promise<T>, use: (page: T, since: LiveRuns[]) => void) => {
     const n = news.current;
     if (n.readers++ === 0) n.list = [];
     try {
@@ -117,7 +117,7 @@ export function useRuns(filter: Filter, text: string, by: Order): Runs {
     if (news.current.readers > 0) news.current.list.push(m.data);
     const now = kept.peek();
     if (now?.scope !== scope) return;
-    const next = withNews(now.list, m.data);
+    const next = withChanges(now.list, m.data);
     if (m.data.runs.some((r) => !hasEnded(r) && !r.reason)) changed.value = true;
     keep(next, now.read);
     if (next.runs.size > now.read + (atTop() ? mostNew : mostWaiting)) first.refresh();
@@ -136,9 +136,9 @@ export function useRuns(filter: Filter, text: string, by: Order): Runs {
     reading.value = true;
     try {
       const next = { ...query(), limit: pageSize, cursor: list.cursor };
-      await withNewsSince(() => call(project.value, "GET /v1/runs", { query: next }), (page, told) => {
+      await withChangesSince(() => call(project.value, "GET /v1/runs", { query: next }), (page, since) => {
         const now = kept.peek();
-        if (now?.scope === scope) keep(told.reduce(withNews, withPage(now.list, page)), now.read + page.data.length);
+        if (now?.scope === scope) keep(since.reduce(withChanges, withPage(now.list, page)), now.read + page.data.length);
       });
     } catch {
       first.refresh(); // shows what is wrong
@@ -147,7 +147,7 @@ export function useRuns(filter: Filter, text: string, by: Order): Runs {
   };
   const all = list && rowsOf(list);
   const rows = all?.filter((r) => placeOf(r, by) <= seen.value) ?? null;
-  // Reasons of which no event tells are read when they may have changed, unless the list is read every few seconds anyway.
+  // Reasons that change without an event are read when they may have changed, unless the list is read every few seconds anyway.
   const due = !covered.value || paused.value || !rows ? Infinity : changed.value ? 0 : dueAt(rows, readAt.current);
   useEffect(() => {
     if (due === Infinity) return;

@@ -1,7 +1,7 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
 import type { LiveRuns, Run } from "../src/api.gen";
-import { listOf, placeOf, rowsOf, withNews, withPage, type RunList } from "../src/lib/runlist";
+import { listOf, placeOf, rowsOf, withChanges, withPage, type RunList } from "../src/lib/runlist";
 import { Frames } from "../src/lib/sse";
 import { random } from "./random";
 
@@ -49,11 +49,11 @@ test("a list that follows shows what a new read shows, whatever the order of mes
     some(60);
     const since = server.told.slice(from);
     const early = server.told.slice(Math.max(0, from - 10), from); // what the page has already
-    list = shuffle([...since, ...since.slice(0, 20), ...early], next).reduce(withNews, list);
+    list = shuffle([...since, ...since.slice(0, 20), ...early], next).reduce(withChanges, list);
     const want = server.page(1000).data.filter((r) => placeOf(r, "created") >= list.end);
     assert.deepEqual(rowsOf(list), want, `seed ${seed}`);
     if (next() < 0.3) { // a reset
-      list = since.reduce(withNews, listOf(server.page(8), "created"));
+      list = since.reduce(withChanges, listOf(server.page(8), "created"));
       assert.deepEqual(rowsOf(list), server.page(8).data, `seed ${seed} after a reset`);
     }
   }
@@ -61,7 +61,7 @@ test("a list that follows shows what a new read shows, whatever the order of mes
 
 test("news of a run that the list does not reach changes nothing", () => {
   const list: RunList = listOf({ data: [run(30, 2, "running")], cursor: "more" }, "created");
-  assert.deepEqual(rowsOf(withNews(list, { runs: [run(3, 5, "running")], gone: [] })), rowsOf(list));
+  assert.deepEqual(rowsOf(withChanges(list, { runs: [run(3, 5, "running")], gone: [] })), rowsOf(list));
 });
 
 test("server-sent events come in pieces", () => {
@@ -77,8 +77,8 @@ test("server-sent events come in pieces", () => {
 
 test("a list does not grow with the runs that leave it", () => {
   let list = listOf({ data: [run(0, 1, "running")] }, "created");
-  for (let n = 1; n < 10_000; n++) list = withNews(list, { runs: [], gone: [{ id: `wrun_${n}`, lastSeq: 2 }] });
+  for (let n = 1; n < 10_000; n++) list = withChanges(list, { runs: [], gone: [{ id: `wrun_${n}`, lastSeq: 2 }] });
   assert.ok(list.gone.size <= 2000);
-  list = withNews(list, { runs: [run(9_999, 1, "running")], gone: [] }); // late
+  list = withChanges(list, { runs: [run(9_999, 1, "running")], gone: [] }); // late
   assert.deepEqual(rowsOf(list).map((r) => r.id), ["wrun_0"]);
 });

@@ -1,7 +1,7 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
 import type { ReasonKind, Run, RunReason, Verdict } from "../src/api.gen";
-import { dueAt, listOf, rowsOf, shortestPause, withNews } from "../src/lib/runlist";
+import { dueAt, listOf, rowsOf, shortestPause, withChanges } from "../src/lib/runlist";
 import { stateOfRun, whenOf } from "../src/lib/status";
 
 const now = Date.parse("2026-11-22T14:00:00.000Z");
@@ -49,7 +49,7 @@ test("reasons are read anew when they may have changed without an event", () => 
 
 test("a message leaves a run its reason until it ends", () => {
   const list = listOf({ data: [run({ reason: reason("waiting", "wait") })] }, "created");
-  const next = withNews(list, { runs: [run({ lastSeq: 5 })], gone: [] });
+  const next = withChanges(list, { runs: [run({ lastSeq: 5 })], gone: [] });
   assert.equal(rowsOf(next)[0]?.reason?.kind, "wait");
-  assert.equal(rowsOf(withNews(next, { runs: [run({ lastSeq: 6, status: "completed" })], gone: [] }))[0]?.reason, undefined);
+  assert.equal(rowsOf(withChanges(next, { runs: [run({ lastSeq: 6, status: "completed" })], gone: [] }))[0]?.reason, undefined);
 });

@@ -5,7 +5,7 @@ import { random } from "./random";
 
 test("before the first answer there is no time", () => {
   const time = new ServerTime();
-  time.heard(NaN, 7);
+  time.observe(NaN, 7);
   assert.equal(time.at(7), null);
 });
 
@@ -17,7 +17,7 @@ test("late answers do not set the clock back, and it is never ahead of the serve
     let last = -Infinity;
     for (let own = 0; own < 60_000; own += 700) {
       const late = next() < 0.2 ? next() * 9000 : next() * 50; // one in five is held up for seconds
-      time.heard(Math.floor((own + ahead - late) / 1000) * 1000, own);
+      time.observe(Math.floor((own + ahead - late) / 1000) * 1000, own);
       const now = time.at(own)!;
       assert.ok(now <= own + ahead, "it is in the future");
       assert.ok(now >= last, "it goes back");

@@ -7,7 +7,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/live"
 )
 
-// TestVersions changes what each topic tells of, and nothing else.
+// TestVersions changes the data of each topic, and sees no other version change.
 func TestVersions(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

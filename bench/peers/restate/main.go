@@ -49,7 +49,7 @@ func serve(ctx context.Context) error {
 	return load.Serve(func(ctx context.Context, in load.Input) (int, error) { return run(ctx, client, in) })
 }
 
-// register tells the server where the app is.
+// register registers the app's address at the server.
 func register(ctx context.Context, admin, app string) error {
 	body, err := json.Marshal(map[string]string{"uri": app})
 	if err != nil {

@@ -46,8 +46,8 @@ export function withPage(list: RunList, page: Page): RunList {
   return { by: list.by, runs, gone: list.gone, end, ...(page.cursor !== undefined && { cursor: page.cursor }) };
 }
 
-// withNews applies a message. A run that has not ended keeps its reason if the message has none.
-export function withNews(list: RunList, news: LiveRuns): RunList {
+// withChanges applies a message. A run that has not ended keeps its reason if the message has none.
+export function withChanges(list: RunList, news: LiveRuns): RunList {
   const [runs, gone] = [new Map(list.runs), new Map(list.gone)];
   for (const r of news.runs) {
     const place = placeOf(r, list.by);
@@ -76,7 +76,7 @@ export function rowsOf(list: RunList): Run[] {
 
 const seconds = 1000;
 
-// dueAt returns when the list is to be read anew because a reason may have changed of which no event tells: a time has come
+// dueAt returns when the list is to be read anew because a reason may have changed without an event: a time has come
 // for which a run waits, or a call has ended or failed. What waits for the world goes on with an event.
 export function dueAt(runs: Iterable<Run>, readAt: number): number {
   let due = Infinity;

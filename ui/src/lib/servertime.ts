@@ -3,9 +3,9 @@
 export class ServerTime {
   private ahead: number | null = null; // of the server's clock to the own one
 
-  // heard takes the time of an answer that has come at a time of the own clock. What an answer says can only be too old: it
+  // observe takes the time of an answer that has come at a time of the own clock. What an answer says can only be too old: it
   // was late, and has whole seconds. So the largest difference is the best one.
-  heard(server: number, own: number): void {
+  observe(server: number, own: number): void {
     if (!Number.isNaN(server)) this.ahead = Math.max(this.ahead ?? -Infinity, server - own);
   }
 
