@@ -2,6 +2,7 @@ package why
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -87,5 +88,31 @@ func TestReasonsOfAPageReadLittle(t *testing.T) {
 		if e := list[id]; len(e.Reasons) != 4 || e.Reasons[0].Kind != FunctionFails || e.Reasons[1].StepID != "s20" {
 			t.Fatalf("%s: got %+v, want an invocation and a step that fail, a hook and a sleep", id, e)
 		}
+	}
+}
+
+// TestLaterPartsCountInLists: the first reason of a run in a list may be that of a later step.
+func TestLaterPartsCountInLists(t *testing.T) {
+	t.Parallel()
+	pool := manyRuns(t)
+	const id entities.RunID = "wrun_7"
+	for _, sql := range []string{
+		`UPDATE steps SET completed_at = NULL, status = 'pending' WHERE run_id = $1 AND id = 's1'`,
+		`UPDATE messages SET parked_at = now() WHERE run_id = $1 AND work = 'step'`,
+	} {
+		if _, err := pool.Exec(t.Context(), sql, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := OfMany(t.Context(), pool, entities.DefaultProject, []entities.RunID{id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reasons := list[id].Reasons
+	if first := reasons[0]; first.Kind != Parked || first.StepID != "s20" {
+		t.Errorf("got %+v first, want step s20, which is parked", first)
+	}
+	if !slices.ContainsFunc(reasons, func(r Reason) bool { return r.StepID == "s1" }) {
+		t.Errorf("got %+v, want one of the first step too", reasons)
 	}
 }

@@ -14,9 +14,9 @@ func TestFieldsOfForms(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := f.fill(map[string]string{
-		"order": "007", "limit": "9007199254740993.50", "either": "null", "note": "call me", "list": "[1]", "empty": "",
+		"order": "7", "limit": "9007199254740993.50", "either": "null", "note": "call me", "list": "[1]", "empty": "",
 	})
-	want := `{"either":null,"empty":"","limit":9007199254740993.50,"list":[1],"note":"call me","order":"007"}`
+	want := `{"either":null,"empty":"","limit":9007199254740993.50,"list":[1],"note":"call me","order":"7"}`
 	if err != nil || string(got) != want {
 		t.Errorf("got %s, %v, want %s", got, err, want)
 	}
