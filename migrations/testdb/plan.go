@@ -72,7 +72,8 @@ func Blocks(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) int {
 			Read int `json:"Shared Read Blocks"`
 		}
 	}
-	if err := tx.QueryRow(t.Context(), `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) `+sql, args...).Scan(&explained); err != nil {
+	explain := `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ` + sql
+	if err := tx.QueryRow(t.Context(), explain, args...).Scan(&explained); err != nil {
 		t.Fatal(err)
 	}
 	return explained[0].Plan.Hit + explained[0].Plan.Read
