@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"log"
@@ -15,8 +16,12 @@ import (
 	"github.com/evanw/esbuild/pkg/api"
 )
 
-// root is the folder of the dashboard, seen from this one.
-const root = ".."
+// root is the folder of the dashboard, seen from this one, entry its program, and style its style sheet, in that folder.
+const (
+	root  = ".."
+	entry = "src/app.tsx"
+	style = "src/css/app.css"
+)
 
 func main() {
 	log.SetFlags(0)
@@ -34,41 +39,52 @@ func main() {
 
 // bundle returns the files of dist by name.
 func bundle() (map[string][]byte, error) {
-	result := api.Build(options("src/app.tsx"))
-	if len(result.Errors) > 0 {
-		return nil, errorOf(result.Errors)
+	apart, err := parse(api.Build(options(entry, style)))
+	if err != nil {
+		return nil, err
+	}
+	grouped := options(entry, style)
+	grouped.Plugins = []api.Plugin{group(apart.lazy(), apart.shared())}
+	built, err := parse(api.Build(grouped))
+	if err != nil {
+		return nil, err
 	}
 	files := map[string][]byte{}
-	for _, f := range result.OutputFiles {
+	for _, f := range built.files {
 		files["assets/"+filepath.Base(f.Path)] = f.Contents
+	}
+	program := built.program()
+	if stub := built.entry(); stub != program {
+		delete(files, "assets/"+path.Base(stub))
 	}
 	icon, err := os.ReadFile(filepath.Join(root, "src", "icon.svg"))
 	if err != nil {
 		return nil, err
 	}
-	files["assets/icon.svg"] = icon
 	page, err := os.ReadFile(filepath.Join(root, "src", "index.html"))
 	if err != nil {
 		return nil, err
 	}
-	files["index.html"], err = refer(string(page), files)
+	text := strings.ReplaceAll(string(page), "{{icon}}", "data:image/svg+xml;base64,"+base64.StdEncoding.EncodeToString(icon))
+	text = strings.ReplaceAll(text, "{{app.js}}", path.Base(program))
+	files["index.html"], err = refer(text, files)
 	return files, err
 }
 
-func options(entry string) api.BuildOptions {
+func options(entries ...string) api.BuildOptions {
 	folder, err := filepath.Abs(root)
 	if err != nil {
 		log.Fatal(err)
 	}
 	return api.BuildOptions{
-		AbsWorkingDir: folder, EntryPoints: []string{entry}, Outdir: "dist/assets", EntryNames: "[name]-[hash]",
+		AbsWorkingDir: folder, EntryPoints: entries, Outdir: "dist/assets", EntryNames: "[name]-[hash]",
 		ChunkNames: "[name]-[hash]", Splitting: true, Bundle: true, Format: api.FormatESModule, Target: api.ES2022, Charset: api.CharsetUTF8,
-		MinifyWhitespace: true, MinifyIdentifiers: true, MinifySyntax: true,
+		Metafile: true, MinifyWhitespace: true, MinifyIdentifiers: true, MinifySyntax: true,
 		JSX: api.JSXAutomatic, JSXImportSource: "preact", LegalComments: api.LegalCommentsNone,
 	}
 }
 
-// refer replaces the names in the page's {{…}} by those with a hash: {{app.js}} by app-HASH.js.
+// refer replaces the names in the page's {{…}} by those with a hash: {{app.css}} by app-HASH.css.
 func refer(page string, files map[string][]byte) ([]byte, error) {
 	for _, name := range sortedNames(files) {
 		stem, _, hashed := strings.Cut(path.Base(name), "-")

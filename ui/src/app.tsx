@@ -1,7 +1,6 @@
 // The dashboard.
 import { render, type ComponentType } from "preact";
 import { useEffect, useErrorBoundary, useLayoutEffect, useRef } from "preact/hooks";
-import "./css/app.css";
 import { base } from "./api";
 import { titleOf } from "./lib/names";
 import { pathOf } from "./lib/path";
