@@ -1009,3 +1009,64 @@ CREATE TABLE stats_progress (
     -- When counts that are too old were deleted last.
     pruned_at timestamptz NOT NULL DEFAULT '-infinity'
 );
+
+-- ===== Views for readers
+
+-- The log for SQL of others: reports, and joins with the tables of a business. docs/sql.md describes the columns. They
+-- stay while the tables change: a migration may replace a view and add columns at its end. No server reads them. Texts that
+-- the tables leave empty are empty here, too: a condition on an expression would not use the tables' indexes.
+
+-- payload_json returns JSON text as jsonb, and NULL for all else: encodings of the Workflow SDK, texts with a NUL.
+-- +goose StatementBegin
+CREATE FUNCTION payload_json(payload bytea) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+BEGIN
+    RETURN convert_from(payload, 'UTF8')::jsonb;
+EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+
+CREATE VIEW v_runs AS
+SELECT r.id AS run_id, r.project, r.workflow_name AS workflow, r.deployment_id AS deployment, r.status::text AS status,
+    r.unique_key, r.idempotency_key, r.attributes,
+    payload_json(first.payload) AS input,
+    CASE WHEN r.status = 'completed' THEN payload_json(last.payload) END AS output,
+    CASE WHEN r.status = 'failed' THEN payload_json(last.payload) END AS error,
+    r.error_code,
+    r.parent_id AS parent_run_id, r.parent_step AS parent_step_id,
+    r.root_id AS root_run_id, r.depth, r.last_seq AS events,
+    r.created_at, r.started_at, r.completed_at AS ended_at, r.deadline
+FROM runs r
+LEFT JOIN events first ON first.run_id = r.id AND first.seq = 1
+LEFT JOIN events last ON last.run_id = r.id AND last.seq = r.end_seq;
+
+CREATE VIEW v_events AS
+SELECT e.run_id, e.seq, e.project, e.type::text AS type, e.correlation_id AS entity_id, e.data,
+    payload_json(e.payload) AS payload, e.payload AS payload_bytes, e.created_at, e.occurred_at
+FROM events e;
+
+CREATE VIEW v_steps AS
+SELECT s.run_id, s.id AS step_id, r.project, r.workflow_name AS workflow, s.name, s.status::text AS status, s.attempt,
+    payload_json(input.payload) AS input,
+    CASE WHEN s.status = 'completed' THEN payload_json(result.payload) END AS output,
+    CASE WHEN s.status <> 'completed' THEN payload_json(result.payload) END AS error,
+    coalesce(result.data ->> 'errorCode', '') AS error_code,
+    s.created_at, s.started_at, s.completed_at AS ended_at, s.retry_after
+FROM steps s
+JOIN runs r ON r.id = s.run_id
+LEFT JOIN events input ON input.run_id = s.run_id AND input.seq = s.created_seq
+LEFT JOIN events result ON result.run_id = s.run_id AND result.seq = s.result_seq;
+
+-- The token of a webhook is a secret: who has it can resume the hook.
+CREATE VIEW v_hooks AS
+SELECT h.run_id, h.id AS hook_id, h.project, CASE WHEN NOT h.is_webhook THEN h.token END AS token, h.is_webhook,
+    h.signal, payload_json(e.payload) AS metadata, h.created_at, h.expires_at
+FROM hooks h
+LEFT JOIN events e ON e.run_id = h.run_id AND e.seq = h.created_seq;
+
+CREATE VIEW v_store AS
+SELECT v.run_id, r.project, v.key, payload_json(convert_to(v.value, 'UTF8')) AS value, v.seq
+FROM run_store v JOIN runs r ON r.id = v.run_id;
+
+CREATE VIEW v_attributes AS
+SELECT a.run_id, a.project, a.workflow_name AS workflow, a.key, a.value, a.created_at FROM run_attributes a;
