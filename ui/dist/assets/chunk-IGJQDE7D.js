@@ -1,1 +1,0 @@
-import{L as n,k as r,v as o}from"./chunk-42GKQJ52.js";async function s(e,i){let t=await o(n.value,"GET /v1/runs/{id}",{path:{id:e},query:{payloads:!1},signal:i});if("dueAt"in t)throw new r(404,"run_collecting",`It collects starts until ${t.dueAt}: it has ${t.count}.`);return t}export{s as a};
