@@ -71,3 +71,26 @@ func (d *server) claimExpired(t *testing.T, id entities.RunID, work message.Work
 	})
 	return late
 }
+
+// TestCommandsRestartTheLease unless that has just been done: such a write changes no index.
+func TestCommandsRestartTheLease(t *testing.T) {
+	t.Parallel()
+	d := newServer(t, testdb.New(t))
+	id := d.startRun(t, `null`)
+	work := d.claim(t, message.WorkRun, "")
+	if _, _, err := d.runs.recordStart(t.Context(), work); err != nil {
+		t.Fatal(err)
+	}
+	for left, restarted := range map[string]bool{"1 second": true, "4 minutes": true, "299 seconds": false} {
+		var before, after time.Time
+		d.scan(t, `UPDATE messages SET due_at = clock_timestamp() + $2::interval WHERE lease = $1 RETURNING due_at`,
+			[]any{work.Lease, left}, &before)
+		if _, err := d.runs.Command(t.Context(), project, id, work.Lease, nil); err != nil {
+			t.Fatal(err)
+		}
+		d.scan(t, `SELECT due_at FROM messages WHERE lease = $1`, []any{work.Lease}, &after)
+		if longer := after.After(before); longer != restarted || time.Until(after) < 4*time.Minute {
+			t.Errorf("with %s left: restarted %v, now until %s", left, longer, time.Until(after))
+		}
+	}
+}
