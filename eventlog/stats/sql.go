@@ -32,7 +32,7 @@ const (
 // unread selects the next events of a type after the position p in a project, up to those that an open transaction
 // may precede.
 var unread = `
-	SELECT type, run_id, seq, correlation_id, created_at, data, xid FROM events
+	SELECT type, run_id, seq, correlation_id, created_at, data ? 'cancelled' AS cancelled, xid FROM events
 	WHERE project = p.project AND type = t.type
 		AND xid < ` + pg.FeedPosition(`pg_snapshot_xmin(pg_current_snapshot())`) + `
 		AND (xid, run_id, seq) > (p.xid, p.run_id, p.seq)
@@ -68,8 +68,7 @@ var (
 		WHERE s.project = $1 AND s.width = 1440 AND s.metric = n.metric AND s.at = n.day AND s.workflow = n.workflow`
 
 	// countNext counts the next $2 events of the project $1 and selects their number. Of each metric it counts $4 pairs of
-	// names apart in a day, and others as $5. The class of a duration is 1 for up to 1 ms, and higher by one for each
-	// factor of √2: see upperBound.
+	// names apart in a day, and others as $5.
 	countNext = `
 		WITH p AS (
 			SELECT * FROM stats_progress WHERE project = $1
@@ -80,8 +79,7 @@ var (
 			SELECT workflow, metric, label, minute, date_bin('1 day', minute, 'epoch') AS day, took, count(*) AS count
 			FROM (
 				SELECT r.workflow_name AS workflow, m.metric, m.label, date_bin('1 minute', e.created_at, 'epoch') AS minute,
-					CASE WHEN m.since IS NULL THEN 0 ELSE 1 + least(62, greatest(0, ceil(
-						2 * ln(greatest(1, extract(epoch FROM e.created_at - m.since) * 1000)) / ln(2.0)))) END AS took
+					CASE WHEN m.since IS NULL THEN 0 ELSE ` + classOf(`e.created_at - m.since`) + ` END AS took
 				FROM new_events e
 				JOIN runs r ON r.id = e.run_id
 				LEFT JOIN steps s ON s.run_id = e.run_id AND s.id = e.correlation_id AND e.correlation_id <> '',
@@ -89,7 +87,7 @@ var (
 					SELECT e.type, r.deployment_id, CASE WHEN e.type <> 'run_created' THEN r.created_at END
 					WHERE e.correlation_id = ''
 					UNION ALL SELECT '` + runError + `', r.error_code, NULL WHERE e.type = 'run_failed'
-					UNION ALL SELECT CASE WHEN e.data ? 'cancelled' THEN '` + stepCancelled + `' ELSE e.type END, s.name,
+					UNION ALL SELECT CASE WHEN e.cancelled THEN '` + stepCancelled + `' ELSE e.type END, s.name,
 						CASE WHEN e.type <> 'step_retrying' THEN s.created_at END
 					WHERE s.id IS NOT NULL) AS m(metric, label, since)
 			) e GROUP BY 1, 2, 3, 4, 6
@@ -149,3 +147,10 @@ var (
 		DELETE FROM stats s USING due, (` + widths + `) AS w (width, keep)
 		WHERE s.project = $1 AND s.width = w.width AND s.at < now() - w.keep`
 )
+
+// classOf returns the SQL for the class of a duration: 1 for up to 1 ms, and higher by one for each factor of √2; see
+// upperBound. It computes in floating point: logarithms of numerics would take longer than the rest of the statement. What
+// it subtracts keeps inexact results of whole powers in their class.
+func classOf(interval string) string {
+	return `1 + least(62, ceil(2 * ln(greatest(1, date_part('epoch', ` + interval + `) * 1000)) / ln(2::float8) - 1e-9))`
+}
