@@ -15,18 +15,20 @@ type HookKey struct {
 	ID    entities.HookID
 }
 
-// Received is what has come of a hook that is open.
+// Received is what has come of a hook.
 type Received struct {
 	HookKey
 
 	// Seqs are the positions of what it has received: the first ones.
 	Seqs []int64
-	// Until is the end of the wait that limits its time; nil if there is none.
+	// Until is the end of the wait that limits its time; nil if nothing limits it, or not any more.
 	Until *time.Time
+	// Over is the position at which that wait was over; 0 if it was not, because of an answer or the end of the run.
+	Over int64
 }
 
-// ReceivedBy reads what hooks have received, at most so much of each, and until when they are open: the wait that
-// limits a hook has its ID and the suffix. The caller must have checked that it may see the runs.
+// ReceivedBy reads what hooks have received, at most so much of each, until when they are open, and whether that has
+// passed: the wait that limits a hook has its ID and the suffix. The caller must have checked that it may see the runs.
 func (l *Log) ReceivedBy(ctx context.Context, hooks []HookKey, limit int, suffix string) (map[HookKey]Received, error) {
 	runs, ids := make([]string, len(hooks)), make([]string, len(hooks))
 	for i, h := range hooks {
@@ -37,7 +39,9 @@ func (l *Log) ReceivedBy(ctx context.Context, hooks []HookKey, limit int, suffix
 			ARRAY(SELECT seq FROM events e WHERE e.run_id = wanted.run AND e.correlation_id = wanted.id
 				AND e.correlation_id <> '' AND e.type = 'hook_received' ORDER BY seq LIMIT $3) AS seqs,
 			(SELECT resume_at FROM waits w
-				WHERE w.run_id = wanted.run AND w.id = wanted.id || $4 AND w.status = 'waiting') AS until
+				WHERE w.run_id = wanted.run AND w.id = wanted.id || $4 AND w.status = 'waiting') AS until,
+			coalesce((SELECT seq FROM events e WHERE e.run_id = wanted.run AND e.correlation_id = wanted.id || $4
+				AND e.correlation_id <> '' AND e.type = 'wait_completed' LIMIT 1), 0) AS over
 		FROM unnest($1::text[], $2::text[]) AS wanted (run, id)`, runs, ids, limit, suffix))
 	if err != nil {
 		return nil, fmt.Errorf("read what hooks have received: %w", err)

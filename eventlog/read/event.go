@@ -92,9 +92,9 @@ func (l *Log) Event(
 	return event.Event, nil
 }
 
-// Fit returns how many of the groups of events, from the first on, fit into [MaxPageBytes] together, but at least one.
+// Fit returns how many of the groups of events, from the first on, have at most so many bytes together, but at least one.
 // Lists of entities with their events use it to end a page early.
-func (l *Log) Fit(ctx context.Context, groups [][]Position, with Payloads) (int, error) {
+func (l *Log) Fit(ctx context.Context, groups [][]Position, with Payloads, maxBytes int) (int, error) {
 	if len(groups) < 2 {
 		return len(groups), nil
 	}
@@ -115,7 +115,7 @@ func (l *Log) Fit(ctx context.Context, groups [][]Position, with Payloads) (int,
 			FROM unnest($1::text[], $2::bigint[], $3::int[]) AS wanted (run, position, of), `+lookUpEach+`
 		)
 		SELECT coalesce(min(of) FILTER (WHERE size > $5), $6) FROM sized`,
-		runIDs, seqs, of, with == WithPayloads, MaxPageBytes, len(groups)).Scan(&fit)
+		runIDs, seqs, of, with == WithPayloads, maxBytes, len(groups)).Scan(&fit)
 	if err != nil {
 		return 0, fmt.Errorf("measure events: %w", err)
 	}

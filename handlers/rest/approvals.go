@@ -69,7 +69,7 @@ func (s *Server) approvals(r *request, hooks []store.OpenHook) ([]openApproval, 
 			groups[i] = append(groups[i], read.Position{RunID: h.RunID, Seq: seq})
 		}
 	}
-	n, err := s.Log.Fit(r.ctx(), groups, read.WithPayloads)
+	n, err := s.Log.Fit(r.ctx(), groups, read.WithPayloads, read.MaxPageBytes)
 	if err != nil {
 		return nil, err
 	}

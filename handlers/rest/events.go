@@ -298,8 +298,20 @@ func (s *Server) getTimeline(r *request) error {
 		q.Statuses = append(q.Statuses, entities.StepStatus(status))
 	}
 	run := r.run()
-	return answerPage(r, func(p read.TimelinePart) api.TimelinePart { return r.timelineJSON(run, p) },
-		func() ([]read.TimelinePart, string, error) { return s.Log.Timeline(r.ctx(), run, q) })
+	var decided map[entities.HookID]api.Outcome
+	encode := func(p read.TimelinePart) api.TimelinePart {
+		v := r.timelineJSON(run, p)
+		if v.Kind == entities.KindHook {
+			v.Outcome = decided[entities.HookID(p.ID)]
+		}
+		return v
+	}
+	return answerPage(r, encode, func() (parts []read.TimelinePart, next string, err error) {
+		if parts, next, err = s.Log.Timeline(r.ctx(), run, q); err == nil {
+			decided, err = s.timelineOutcomes(r, run.ID, parts)
+		}
+		return parts, next, err
+	})
 }
 
 var stepStatuses = []entities.StepStatus{

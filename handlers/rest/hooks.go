@@ -110,8 +110,17 @@ func (s *Server) listOpenWaits(r *request) error {
 // listRunHooks lists all hooks that a run ever had.
 func (s *Server) listRunHooks(r *request) error {
 	page, run := r.page(oldestFirst), r.run()
-	return answerPage(r, r.hookHistoryJSON, func() ([]read.HookHistory, string, error) {
-		return s.Log.HookHistories(r.ctx(), run.Project, run.ID, page)
+	var decided map[entities.HookID]api.Outcome
+	encode := func(h read.HookHistory) api.Hook {
+		v := r.hookHistoryJSON(h)
+		v.Outcome = decided[h.ID]
+		return v
+	}
+	return answerPage(r, encode, func() (hooks []read.HookHistory, next string, err error) {
+		if hooks, next, err = s.Log.HookHistories(r.ctx(), run.Project, run.ID, page); err == nil {
+			decided, err = s.historyOutcomes(r, run.ID, hooks)
+		}
+		return hooks, next, err
 	})
 }
 
@@ -123,6 +132,11 @@ func (s *Server) getHook(r *request) error {
 			return v, err
 		}
 		v = r.hookHistoryJSON(h)
+		decided, err := s.historyOutcomes(r, run.ID, []read.HookHistory{h})
+		if err != nil {
+			return v, err
+		}
+		v.Outcome = decided[id]
 		if r.payloads() == read.WithoutPayloads {
 			return v, nil
 		}

@@ -136,7 +136,7 @@ func (t resource[T, W]) answerPage(
 		for i, row := range rows {
 			groups[i] = t.events(row, with)
 		}
-		n, err := s.Log.Fit(r.ctx(), groups, with)
+		n, err := s.Log.Fit(r.ctx(), groups, with, read.MaxPageBytes)
 		if err != nil {
 			return page, err
 		}

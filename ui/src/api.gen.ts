@@ -251,6 +251,7 @@ export type TimelinePart = {
   attempts?: Array<Attempt>;
   received?: Array<ReceivedPayload>;
   cut?: boolean;
+  outcome?: Outcome;
 };
 
 export type ReceivedPayload = {
@@ -321,6 +322,7 @@ export type Hook = {
   disposedAt?: Time;
   retainedUntil?: Time;
   conflictingRunId?: string;
+  outcome?: Outcome;
   metadata?: unknown;
   metadataEncoding?: Encoding;
   question?: string;
@@ -339,6 +341,14 @@ export type Approval = {
   votes: Array<Vote>;
   createdAt: Time;
   due?: Time;
+};
+
+// What people have decided, or that they have not in time. Missing while that is open, and of hooks that ask for no
+// decision: a decision is that of an approval, or an `approved` that is a boolean in the first payload of a hook whose
+// metadata has a `question`, as the Go SDK asks. Left out where the payloads of a page are more than 1 MiB together.
+export type Outcome = {
+  decision: "approved" | "rejected" | "expired";
+  by?: Array<string>;
 };
 
 export type Vote = {

@@ -1,11 +1,12 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
-import type { TimelinePart } from "../src/api.gen";
+import type { Outcome, TimelinePart } from "../src/api.gen";
 import { gapsOf, type Span } from "../src/lib/gaps";
 import {
   busyOf, drawingOf, fails, fold, holdsUp, labelOf, nextOf, rowsOf, sourceOfName, stateOfPart, stretchesOf, sumUp, type Source,
 } from "../src/lib/lanes";
 import { Axis, isWhole, percent, ticksOf, whole, within, zoom } from "../src/lib/scale";
+import { stateOfHook } from "../src/lib/status";
 import { random } from "./random";
 
 // someRun returns random busy spans between 0 and an end.
@@ -203,9 +204,15 @@ test("of a long run, sums are shown, and steps when a sum is opened", () => {
   assert.deepEqual(rows(), [key, "r:step:item-2", `${key}:more`, "r:wait:w"]);
 });
 
-test("a hook that was answered is no cancelled one", () => {
+test("a hook that was answered is no cancelled one, and says what was decided", () => {
   const hook = { kind: "hook", id: "agree", seq: 1, createdAt: "2026-01-01T00:00:00Z", endedAt: "2026-01-01T00:00:01Z" } as const;
   const received = [{ seq: 2, at: "2026-01-01T00:00:01Z" }];
   for (const status of ["disposed", "abandoned"] as const) assert.deepEqual(stateOfPart({ ...hook, status, received }), { look: "completed", word: "answered" });
   assert.equal(stateOfPart({ ...hook, status: "abandoned" }).look, "cancelled");
+  const decided = (outcome: Outcome) => stateOfPart({ ...hook, status: "disposed", received, outcome });
+  assert.deepEqual(decided({ decision: "approved", by: ["anna", "bob"] }), { look: "completed", word: "approved by anna, bob" });
+  assert.deepEqual(decided({ decision: "approved", by: ["a", "b", "c", "d", "e"] }).word, "approved by a, b, c and 2 more");
+  assert.deepEqual(decided({ decision: "rejected" }), { look: "failed", word: "rejected" });
+  assert.deepEqual(decided({ decision: "expired" }), { look: "cancelled", word: "expired" });
+  assert.equal(stateOfHook({ id: "agree", runId: "r", status: "disposed", webhook: false, createdAt: hook.createdAt, outcome: { decision: "rejected", by: ["zoe"] } }).word, "rejected by zoe");
 });

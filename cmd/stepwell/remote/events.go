@@ -86,6 +86,7 @@ func (s *Session) printEvents(
 	ctx context.Context, path string, query url.Values, f eventFlags, line func(api.Event) string,
 ) error {
 	print := entryPrinter(s, func(e api.Event) error {
+		s.addVote(ctx, e)
 		_, err := io.WriteString(s.Stdout, line(e)+payloadLines(e))
 		return err
 	})
@@ -109,6 +110,25 @@ func eventLine(e api.Event) string {
 		}
 	}
 	return strings.TrimRight(cells+"  "+escape(keyValues(attributes)), " ") + "\n"
+}
+
+// addVote adds to the data of an event that is a vote who has voted how, which its payload says. It reads the payload
+// unless the event has it. Who may not see payloads is told nothing.
+func (s *Session) addVote(ctx context.Context, e api.Event) {
+	if string(e.Data["verified"]) != `"vote"` {
+		return
+	}
+	if e.Payload == nil {
+		e.Payload, _ = s.client.do(ctx, http.MethodGet, payloadPath(e.RunID, e.Seq), nil)
+	}
+	var vote map[string]json.RawMessage
+	if json.Unmarshal(e.Payload, &vote) == nil && vote["decision"] != nil {
+		e.Data["decision"], e.Data["by"] = vote["decision"], vote["by"]
+	}
+}
+
+func payloadPath(run string, seq int64) string {
+	return path("runs", run, "events", strconv.FormatInt(seq, 10), "payload")
 }
 
 // unquote removes the quotes of a JSON string unless it needs them.
@@ -139,8 +159,7 @@ type payloadCmd struct {
 
 // Run copies the payload to standard output.
 func (c payloadCmd) Run(ctx context.Context, s *Session) error {
-	resp, err := s.client.send(ctx, http.MethodGet,
-		path("runs", c.ID, "events", strconv.FormatInt(c.Seq, 10), "payload"), nil, nil)
+	resp, err := s.client.send(ctx, http.MethodGet, payloadPath(c.ID, c.Seq), nil, nil)
 	if err != nil {
 		return orInterrupted(ctx, err)
 	}
@@ -197,8 +216,7 @@ func (s *Session) wholeEvent(ctx context.Context, raw json.RawMessage, id string
 	if err := s.client.decode(raw, &fields); err != nil {
 		return nil, err
 	}
-	address := path("runs", id, "events", strconv.FormatInt(seq, 10), "payload")
-	payload, err := s.client.do(ctx, http.MethodGet, address, nil)
+	payload, err := s.client.do(ctx, http.MethodGet, payloadPath(id, seq), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -1,9 +1,11 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
@@ -22,10 +24,18 @@ var hookColumns = []column[api.Hook]{
 	{"ID", func(h api.Hook) any { return h.ID }},
 	{"RUN", func(h api.Hook) any { return h.RunID }},
 	{"TOKEN", func(h api.Hook) any { return h.Token }},
-	{"STATUS", func(h api.Hook) any { return h.Status }},
+	{"STATUS", func(h api.Hook) any { return cmp.Or(outcomeText(h.Outcome), string(h.Status)) }},
 	{"CREATED", func(h api.Hook) any { return h.CreatedAt }},
 	{"RECEIVED", func(h api.Hook) any { return h.ReceivedAt }},
 	{"SIGNAL", func(h api.Hook) any { return h.Signal }},
+}
+
+// outcomeText says what people have decided, such as "approved by anna, bob"; empty if they have not.
+func outcomeText(o api.Outcome) string {
+	if len(o.By) == 0 {
+		return o.Decision
+	}
+	return o.Decision + " by " + strings.Join(o.By, ", ")
 }
 
 type listHooksCmd struct {
@@ -68,6 +78,7 @@ func (c showHookCmd) Run(ctx context.Context, s *Session) error {
 			{"run", h.RunID},
 			{"token", h.Token},
 			{"status", h.Status},
+			{"outcome", outcomeText(h.Outcome)},
 			{"webhook", webhook},
 			{"signal", h.Signal},
 			{"condition", h.Condition},

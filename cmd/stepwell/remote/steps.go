@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"net/url"
 	"strconv"
@@ -68,7 +69,7 @@ var timelineColumns = []column[api.TimelinePart]{
 	{"KIND", func(p api.TimelinePart) any { return p.Kind }},
 	{"ID", func(p api.TimelinePart) any { return p.ID }},
 	{"NAME", func(p api.TimelinePart) any { return entities.Title(p.Name) }},
-	{"STATUS", func(p api.TimelinePart) any { return p.Status }},
+	{"STATUS", func(p api.TimelinePart) any { return cmp.Or(outcomeText(p.Outcome), p.Status) }},
 	{"CREATED", func(p api.TimelinePart) any { return p.CreatedAt }},
 	{"TOOK", func(p api.TimelinePart) any { return elapsed(p.CreatedAt, p.EndedAt) }},
 	{"ATTEMPTS", func(p api.TimelinePart) any { return len(p.Attempts) }},

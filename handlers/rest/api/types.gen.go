@@ -1043,6 +1043,11 @@ type Hook struct {
 	// ConflictingRunID If there was a conflict, the run that had the token.
 	ConflictingRunID string `json:"conflictingRunId,omitempty,omitzero"`
 
+	// Outcome What people have decided, or that they have not in time. Missing while that is open, and of hooks that ask for no
+	// decision: a decision is that of an approval, or an `approved` that is a boolean in the first payload of a hook whose
+	// metadata has a `question`, as the Go SDK asks. Left out where the payloads of a page are more than 1 MiB together.
+	Outcome Outcome `json:"outcome,omitempty,omitzero"`
+
 	// Metadata Any JSON. Not in lists.
 	Metadata json.RawMessage `json:"metadata,omitempty,omitzero"`
 
@@ -1372,6 +1377,16 @@ type OpenParts struct {
 type OpenRuns struct {
 	Pending int64 `json:"pending"`
 	Running int64 `json:"running"`
+}
+
+// Outcome What people have decided, or that they have not in time. Missing while that is open, and of hooks that ask for no
+// decision: a decision is that of an approval, or an `approved` that is a boolean in the first payload of a hook whose
+// metadata has a `question`, as the Go SDK asks. Left out where the payloads of a page are more than 1 MiB together.
+type Outcome struct {
+	Decision string `json:"decision"`
+
+	// By The names of those who have decided: of all who approved, or of who rejected. Not for the role `metadata`.
+	By []string `json:"by,omitempty,omitzero"`
 }
 
 // PauseScheduleBody defines model for PauseScheduleBody.
@@ -2555,6 +2570,11 @@ type TimelinePart struct {
 
 	// Cut Earlier attempts or payloads are left out.
 	Cut bool `json:"cut,omitempty,omitzero"`
+
+	// Outcome What people have decided, or that they have not in time. Missing while that is open, and of hooks that ask for no
+	// decision: a decision is that of an approval, or an `approved` that is a boolean in the first payload of a hook whose
+	// metadata has a `question`, as the Go SDK asks. Left out where the payloads of a page are more than 1 MiB together.
+	Outcome Outcome `json:"outcome,omitempty,omitzero"`
 }
 
 // Trigger defines model for Trigger.

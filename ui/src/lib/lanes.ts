@@ -3,7 +3,7 @@ import type { TimelineName, TimelinePart } from "../api.gen";
 import { formatAge, formatDuration } from "./duration";
 import type { Span } from "./gaps";
 import { titleOf, titleOfPart } from "./names";
-import type { Look, State } from "./status";
+import { stateOfOutcome, type Look, type State } from "./status";
 
 export type Shape = "queued" | "ran" | "failed" | "backoff" | "waiting";
 
@@ -27,6 +27,7 @@ const time = (at: string) => Date.parse(at);
 export function stateOfPart(p: TimelinePart): State {
   if (p.status === "pending" && p.childId) return { look: "running", word: "running" };
   if (p.status === "pending") return p.attempts ? { look: "retrying", word: "retrying" } : { look: "pending", word: "queued" };
+  if (p.outcome) return stateOfOutcome(p.outcome);
   if (p.kind === "hook" && p.received && (p.status === "disposed" || p.status === "abandoned")) return { look: "completed", word: "answered" };
   const states: Record<Exclude<TimelinePart["status"], "pending">, State> = {
     running: { look: "running", word: "running" }, completed: { look: "completed", word: p.kind === "wait" ? "over" : "completed" },

@@ -1,5 +1,5 @@
 // The state of runs, steps, hooks and waits, as it is shown: a glyph, a word, and a pattern of bars. Colour repeats them.
-import type { Hook, ReasonKind, Run, RunReason, Step, Wait } from "../api.gen";
+import type { Hook, Outcome, ReasonKind, Run, RunReason, Step, Wait } from "../api.gen";
 
 export type Look = "pending" | "running" | "retrying" | "waiting" | "completed" | "failed" | "cancelled";
 
@@ -50,7 +50,17 @@ export function stateOfStep(s: Step): State {
   return { look: s.status, word: s.status };
 }
 
+const mostNames = 3;
+
+// stateOfOutcome returns what people have decided, and who.
+export function stateOfOutcome({ decision, by = [] }: Outcome): State {
+  const looks: Record<Outcome["decision"], Look> = { approved: "completed", rejected: "failed", expired: "cancelled" };
+  const names = by.length > mostNames ? `${by.slice(0, mostNames).join(", ")} and ${by.length - mostNames} more` : by.join(", ");
+  return { look: looks[decision], word: names ? `${decision} by ${names}` : decision };
+}
+
 export function stateOfHook(h: Hook): State {
+  if (h.outcome) return stateOfOutcome(h.outcome);
   const states: Record<Hook["status"], State> = {
     active: { look: "waiting", word: "open" },
     retained: { look: "waiting", word: "retained" },
