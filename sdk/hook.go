@@ -7,9 +7,11 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"reflect"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
+	"github.com/stepwell-dev/stepwell/sdk/internal/schema"
 )
 
 // HookKind is the definition of hooks with payloads of type T.
@@ -160,10 +162,13 @@ type Answer struct {
 	Expired bool `json:"-"`
 }
 
+// answerSchema is what forms for answers are made of.
+var answerSchema, _ = schema.Of(reflect.TypeFor[Answer]()) // nothing of it is lost
+
 // Ask asks a question and waits for the answer. An answer that does not come in time is one that is expired, and no
 // error.
 func (k *ApprovalKind) Ask(w *Context, q Question) (Answer, error) {
-	metadata := map[string]any{"question": q.Text}
+	metadata := map[string]any{"question": q.Text, "schema": answerSchema}
 	if q.Expires > 0 {
 		metadata["expiresAt"] = w.Now().Add(q.Expires).UTC()
 	}

@@ -150,6 +150,10 @@ func TestApprovals(t *testing.T) {
 			if !strings.Contains(metadata, "Ship it?") || strings.Contains(metadata, "expiresAt") != (c.expires > 0) {
 				t.Errorf("lists show %s", metadata)
 			}
+			const form = `"properties":{"approved":{"type":"boolean"},"by":{"type":"string"},"comment":{"type":"string"}},"required":["approved"]`
+			if !strings.Contains(metadata, form) {
+				t.Errorf("forms are made of %s", metadata)
+			}
 		})
 	}
 }

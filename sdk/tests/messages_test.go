@@ -2,6 +2,7 @@ package tests
 
 import (
 	"errors"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -109,6 +110,20 @@ func TestSignalsAndAnswersReachARun(t *testing.T) {
 	}
 	if a, err := runs[0].Wait(ctx); err != nil || !a.Approved || a.By != "ann" {
 		t.Errorf("got %+v %v", a, err)
+	}
+	var asked struct {
+		Question string
+		Schema   struct {
+			Ref string `json:"$ref"`
+		}
+		Outcome struct {
+			Decision string
+			By       []string
+		}
+	}
+	s.admin(t, http.MethodGet, "/v1/runs/"+runs[0].ID()+"/hooks/approval", nil, &asked)
+	if asked.Question != "Ship it?" || asked.Schema.Ref != "#/$defs/Answer" || asked.Outcome.Decision != "approved" || !slices.Equal(asked.Outcome.By, []string{"ann"}) {
+		t.Errorf("people see %+v", asked)
 	}
 	if info, err := runs[1].Details(ctx); err != nil || slices.Contains([]stepwell.RunStatus{
 		stepwell.StatusCompleted, stepwell.StatusFailed, stepwell.StatusCancelled,
