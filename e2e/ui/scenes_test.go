@@ -252,7 +252,8 @@ func (i *installation) keyboardScene(b *tab) {
 	b.until("the focus is back where the form was opened", `!document.querySelector("dialog") && document.activeElement.innerText === "Start a run …"`)
 	evaluate[chromedp.Void](b, `(() => {
 		const real = fetch;
-		window.fetch = async (...r) => /v1\/workflows/.test(r[0]) ? new Response('{"data": [null]}') : real(...r);
+		const lines = (reads) => reads.map((_, n) => JSON.stringify({n, status: 200, body: {data: [null]}}) + "\n").join("");
+		window.fetch = async (...r) => /v1\/workflows/.test(r[0]) ? new Response(lines(new URL(r[0], location).searchParams.getAll("read"))) : real(...r);
 	})()`)
 	b.press("gw")
 	b.shows("This page has a fault")

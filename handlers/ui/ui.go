@@ -70,6 +70,7 @@ func (s *Server) Register(e *echo.Echo, a *auth.Authenticator) {
 	g.GET("", s.redirect)
 	g.GET("/*", s.page)
 	g.GET("/-/assets/:name", s.asset)
+	g.GET("/-/reads/:project", s.reads(e))
 	g.GET("/-/session", s.showSession)
 	g.POST("/-/session", s.signIn, s.sameOrigin)
 	g.DELETE("/-/session", s.signOut, s.sameOrigin)

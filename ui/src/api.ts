@@ -2,6 +2,7 @@
 import type { Api } from "./api.gen";
 import { fill } from "./lib/path";
 import { Problem, problemOf } from "./lib/problem";
+import { groupsOf, Lines, queryOfReads } from "./lib/together";
 import { clock } from "./clock";
 
 // base is the path below which browsers reach the server, without a slash at its end.
@@ -26,8 +27,9 @@ export function addressOf<K extends Operation>(operation: K, r: Request<K>): str
   return fill(operation.slice(operation.indexOf(" ") + 1), r.path ?? {}, r.query ?? {});
 }
 
-// call calls an operation in a project. It fails with a Problem, or an AbortError.
+// call calls an operation in a project. It fails with a Problem, or an AbortError. Reads of the same moment are one request.
 export async function call<K extends Operation>(project: string, operation: K, r: Request<K> = {}): Promise<Api[K]["answer"]> {
+  if (methodOf(operation) === "GET") return join<Api[K]["answer"]>(project, addressOf(operation, r), r.signal);
   return send(doorOf(project, operation, r), methodOf(operation), r, async (a) => (a.status === 204 ? null : await a.json()) as Api[K]["answer"]);
 }
 
@@ -39,6 +41,69 @@ export async function callText<K extends Operation>(project: string, operation: 
 // callBytes is call with the bytes of the answer.
 export async function callBytes<K extends Operation>(project: string, operation: K, r: Request<K>): Promise<Uint8Array> {
   return send(doorOf(project, operation, r), methodOf(operation), r, async (a) => new Uint8Array(await a.arrayBuffer()));
+}
+
+interface Read {
+  path: string;
+  signal?: AbortSignal;
+  done: (body: never) => void;
+  fail: (err: unknown) => void;
+}
+
+const joined = new Map<string, Read[]>(); // by project, until they depart
+
+function join<T>(project: string, path: string, signal?: AbortSignal): Promise<T> {
+  return new Promise((done, fail) => {
+    if (joined.size === 0) queueMicrotask(depart);
+    joined.set(project, [...joined.get(project) ?? [], { path, signal, done, fail }]);
+  });
+}
+
+function depart(): void {
+  for (const [project, reads] of joined) {
+    for (const group of groupsOf(reads)) void (group.length > 1 ? travel(project, group) : alone(project, group[0]!));
+  }
+  joined.clear();
+}
+
+async function alone(project: string, r: Read): Promise<void> {
+  await send(`${base}/ui/${encodeURIComponent(project)}${r.path}`, "GET", r, async (a) => (a.status === 204 ? null : await a.json()) as never).then(r.done, r.fail);
+}
+
+// travel sends reads as one request. Each is answered when its line comes.
+async function travel(project: string, reads: Read[]): Promise<void> {
+  const open = new Set(reads);
+  const control = new AbortController();
+  const leave = (r: Read) => {
+    r.fail(r.signal!.reason);
+    open.delete(r);
+    if (open.size === 0) control.abort();
+  };
+  for (const r of reads) {
+    if (r.signal?.aborted) leave(r);
+    else r.signal?.addEventListener("abort", () => leave(r), { once: true });
+  }
+  const take = (text: string, lines: Lines) => {
+    for (const line of lines.push(text)) {
+      const r = reads[line.n]!;
+      open.delete(r);
+      if (line.status < 300) r.done(line.body as never);
+      else r.fail(problemOf(line.status, JSON.stringify(line.body), line.retryAfter ?? null));
+    }
+  };
+  try {
+    const body = await send(`${base}/ui/-/reads/${encodeURIComponent(project)}?${queryOfReads(reads.map((r) => r.path))}`, "GET", { signal: control.signal }, async (a) => a.body!);
+    const [reader, lines, decoder] = [body.getReader(), new Lines(), new TextDecoder()];
+    while (open.size > 0) {
+      const timer = setTimeout(() => control.abort(), answersWithin);
+      const { done, value } = await reader.read().finally(() => clearTimeout(timer));
+      if (done) break;
+      take(decoder.decode(value, { stream: true }), lines);
+    }
+    throw new Problem(0, "unreachable", "No answer came.");
+  } catch (err) {
+    for (const r of open) r.fail(err instanceof Problem ? err : new Problem(0, "unreachable", "No answer came."));
+  }
 }
 
 // doorOf returns the address at which this page calls the operation.

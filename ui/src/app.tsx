@@ -1,5 +1,6 @@
 // The dashboard.
-import { render, type ComponentType } from "preact";
+import { signal } from "@preact/signals";
+import { render } from "preact";
 import { useEffect, useErrorBoundary, useLayoutEffect, useRef } from "preact/hooks";
 import { base } from "./api";
 import { titleOf } from "./lib/names";
@@ -7,13 +8,13 @@ import { pathOf } from "./lib/path";
 import { follow, go, href, heading, page, project } from "./location";
 import { load, lost, needs, role, session, sessionProblem, showsRuns } from "./session";
 import { Frame, places } from "./parts/frame";
-import { lazy } from "./parts/lazy";
+import { lazy, type Lazy } from "./parts/lazy";
 import { Empty, Fault, Loading, Trouble } from "./parts/notice";
 import { Runs } from "./pages/runs";
 import { SignIn } from "./pages/signin";
 
 // pages are the pages of a project by their first segment, apart from runs. They are loaded when they are opened.
-const pages: Record<string, ComponentType> = {
+const pages: Record<string, Lazy<object>> = {
   overview: lazy("overview", async () => (await import("./pages/numbers")).Overview),
   workflows: lazy("workflows", async () => (await import("./pages/numbers")).Workflows),
   flows: lazy("flows", async () => (await import("./pages/operations")).Flows),
@@ -35,6 +36,17 @@ const Home = lazy("the page", async () => (await import("./pages/operations")).H
 const Lookup = lazy<{ id: string }>("the run", async () => (await import("./pages/operations")).Lookup);
 
 const RunPage = lazy<{ id: string; tab: string }>("the run", async () => (await import("./pages/onerun")).RunPage);
+
+// started tells that the session and the page of the address have been loaded, at the same time. So the page and its frame
+// appear together, and ask together for what they show.
+const started = signal(false);
+
+async function start(): Promise<void> {
+  const [first = "", id] = page.peek().segments;
+  const asked = first === "runs" ? (id ? RunPage : null) : Object.hasOwn(pages, first) ? pages[first] : null;
+  await Promise.all([load(), asked?.load().catch(() => {})]); // the page says what is wrong, and tries again
+  started.value = true;
+}
 
 // Route shows the page of the address. Another project has another page: nothing that was selected, typed or asked in one
 // project is there in another.
@@ -70,7 +82,6 @@ function Over() {
 }
 
 function App() {
-  useEffect(() => void load(), []);
   const s = session.value;
   const first = s?.projects[0]?.project;
   const incomplete = project.value === "" || page.value.segments.length === 0;
@@ -84,6 +95,7 @@ function App() {
     document.title = [shown || (kind === "workflows" && id && titleOf(id)) || id?.slice(-8) || places.find((p) => p.segment === kind)?.name, project.value, "Stepwell"].filter(Boolean).join(" · ");
   });
   if (!s) return sessionProblem.value ? <main class="page"><Trouble problem={sessionProblem.value} retry={load} /></main> : <main class="page"><Loading what="the session" /></main>;
+  if (!started.value) return <main class="page"><Loading what="the page" /></main>;
   if (!lost.value && role.value === "" && (project.value !== "" || !first)) return <SignIn again={false} />;
   if (incomplete) return null;
   // The same elements with and without a session: what a page shows and what was typed stays.
@@ -96,4 +108,5 @@ function App() {
 }
 
 document.addEventListener("click", follow);
+void start();
 render(<App />, document.getElementById("app")!);

@@ -1,15 +1,13 @@
 // The charts of the overview: what starts and ends, what fails, how long it takes, and how much of the limits is used. A click
 // opens the runs behind a point.
-import { call } from "../api";
 import type { Limit, RunPoint } from "../api.gen";
 import { formatFilter, type Filter } from "../lib/filter";
 import { titleOf } from "../lib/names";
 import { largest, spread, type Range, type Window } from "../lib/series";
 import { endedOf } from "../lib/trend";
-import { go, href, project } from "../location";
+import { go, href } from "../location";
 import { Chart, type Series } from "../parts/chart";
 import { Latency } from "../parts/latency";
-import { useResource } from "../resource";
 
 const mostWorkflows = 8;
 const mostLimits = 8;
@@ -21,11 +19,12 @@ interface ChartsProps {
   completeTo: string;
   range: Range;
   workflow: string;
+  limits: Limit[];
 }
 
 const iso = (ms: number) => new Date(ms).toISOString();
 
-export function Charts({ w, all, apart, completeTo, range, workflow }: ChartsProps) {
+export function Charts({ w, all, apart, completeTo, range, workflow, limits }: ChartsProps) {
   const counts = (name: string, value: (p: RunPoint) => number): Series => ({ name, look: name, values: spread(w, all, value, 0) });
   const took = (of: "tookMs" | "delayMs", names: Array<"p50" | "p95" | "p99">): Series[] =>
     names.map((name, i) => ({ name, look: `s${i}`, values: spread(w, all, (p) => p[of]?.[name] ?? null, null) }));
@@ -53,7 +52,7 @@ export function Charts({ w, all, apart, completeTo, range, workflow }: ChartsPro
       <Chart {...common} title="Failed runs, by workflow" unit="runs" onPick={ended([{ field: "status", value: "failed" }])}
         series={failed.length > 0 ? failed : [counts("failed", (p) => p.failed)]} />
       <Latency rows={latency} to={(name) => runs([{ field: "workflow", value: name }], `ended:${iso(w.start)} endedbefore:${iso(w.start + w.stepMs * w.count)}`)} />
-      <LimitsInUse />
+      <LimitsInUse all={limits} />
     </div>
   );
 }
@@ -62,9 +61,8 @@ export function Charts({ w, all, apart, completeTo, range, workflow }: ChartsPro
 const usesOf = (l: Limit) => (l.total ? Math.min(1, (l.held ?? 0) / l.total) : 0);
 
 // LimitsInUse shows the limits that are used the most. Without limits there is nothing to show.
-function LimitsInUse() {
-  const read = useResource((signal) => call(project.value, "GET /v1/limits", { query: { limit: 100 }, signal }), [project.value]);
-  const limits = read.data.value?.data.filter((l) => l.held || l.waiting).sort((a, b) => (b.waiting ?? 0) - (a.waiting ?? 0) || usesOf(b) - usesOf(a)).slice(0, mostLimits) ?? [];
+function LimitsInUse({ all }: { all: Limit[] }) {
+  const limits = all.filter((l) => l.held || l.waiting).sort((a, b) => (b.waiting ?? 0) - (a.waiting ?? 0) || usesOf(b) - usesOf(a)).slice(0, mostLimits);
   if (limits.length === 0) return null;
   return (
     <figure class="chart latency">

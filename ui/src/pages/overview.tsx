@@ -1,4 +1,5 @@
 // Overview: what needs attention, what is open, and what happened lately.
+import { useSignal } from "@preact/signals";
 import type { Api, Run } from "../api.gen";
 import { addressOf, call, server } from "../api";
 import { attention } from "../attention";
@@ -21,7 +22,12 @@ import { Charts } from "./charts";
 
 
 export function Overview() {
-  const begun = useResource((signal) => call(project.value, "GET /v1/runs", { query: { limit: 1 }, signal }), [project.value]);
+  const has = useSignal(false);
+  const begun = useResource(async (signal) => {
+    const runs = await call(project.value, "GET /v1/runs", { query: { limit: 1 }, signal });
+    has.value = runs.data.length > 0;
+    return runs;
+  }, [project.value], { on: has.value ? [] : ["runs"] });
   const runs = begun.data.value;
   if (begun.problem.value && !runs) return <main class="page"><Trouble problem={begun.problem.value} retry={begun.refresh} /></main>;
   if (!runs) return <main class="page"><Loading what="the overview" /></main>;
@@ -43,6 +49,7 @@ function Numbers() {
     ]);
     return { w, all: all.data[0]?.points ?? [], apart: apart.data, completeTo: all.completeTo };
   }, scope, { on: ["stats"] });
+  const limits = useResource((signal) => call(project.value, "GET /v1/limits", { query: { limit: 100 }, signal }), [project.value]);
   const data = stats.data.value;
   const address = addressOf("GET /v1/stats/runs", { query: { from: iso(clock.now() - range.ms), step: range.step, ...only } });
   const change = (to: Record<string, string>) => go(href(["overview"], { in: range.name, workflow, ...to }), "replace");
@@ -63,7 +70,7 @@ function Numbers() {
       <Wants />
       <Gauges />
       {stats.problem.value && <Trouble problem={stats.problem.value} retry={stats.refresh} />}
-      {data ? <Charts {...data} range={range} workflow={workflow} /> : !stats.problem.value && <Loading what="the statistics" />}
+      {data ? <Charts {...data} range={range} workflow={workflow} limits={limits.data.value?.data ?? []} /> : !stats.problem.value && <Loading what="the statistics" />}
       <div class="lists">
         <Runs title="Slowest open runs" query={{ status: ["running"], order: "asc", include: "reason", ...only }} empty="No run is open." now={(r) => formatDuration(durationOf(r, tick.value))} />
         <Runs title="Last failures" query={{ status: ["failed"], ...only }} empty="No run has failed." now={(r) => r.error?.code || "no code"} />

@@ -92,7 +92,7 @@ function Nothing({ empty }: { empty: string }) {
 }
 
 function Conditions() {
-  const deployments = useResource((signal) => call(project.value, "GET /v1/deployments", { signal }), [project.value]);
+  const deployments = useResource((signal) => call(project.value, "GET /v1/deployments", { signal }), [project.value], { on: ["settings"] });
   const ids = new Set([...(deployments.data.value?.data.map((d) => d.id) ?? []), param("deployment")].filter(Boolean));
   return (
     <Filter>

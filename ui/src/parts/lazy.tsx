@@ -7,25 +7,31 @@ import { Empty, Loading } from "./notice";
 
 type Load<P> = () => Promise<ComponentType<P>>;
 
+// Lazy is a page that is loaded when it appears, or before.
+export type Lazy<P> = ComponentType<P> & { load: () => Promise<void> };
+
 // lazy returns a page whose program is loaded when it first appears. That fails if the server has another version
 // by now: the names of files have hashes.
-export function lazy<P extends object>(what: string, load: Load<P>): ComponentType<P> {
+export function lazy<P extends object>(what: string, load: Load<P>): Lazy<P> {
   return later("main", what, load);
 }
 
 // lazyPart is lazy for a part of a page, such as a dialog.
-export function lazyPart<P extends object>(what: string, load: Load<P>): ComponentType<P> {
+export function lazyPart<P extends object>(what: string, load: Load<P>): Lazy<P> {
   return later("div", what, load);
 }
 
-function later<P extends object>(Tag: "main" | "div", what: string, load: Load<P>): ComponentType<P> {
+function later<P extends object>(Tag: "main" | "div", what: string, load: Load<P>): Lazy<P> {
   let loaded: ComponentType<P> | null = null;
-  return function Lazy(props: P) {
+  const fetched = async () => {
+    loaded = await load();
+  };
+  function Later(props: P) {
     const ready = useSignal(loaded !== null);
     const failed = useSignal(false);
     const start = () => {
       failed.value = false;
-      load().then((c) => { loaded = c; ready.value = true; }, () => (failed.value = true));
+      fetched().then(() => (ready.value = true), () => (failed.value = true));
     };
     useEffect(() => {
       if (loaded) return void (ready.value = true);
@@ -50,5 +56,6 @@ function later<P extends object>(Tag: "main" | "div", what: string, load: Load<P
     if (!ready.value || !loaded) return <Tag class="page"><Loading what={what} /></Tag>;
     const Loaded = loaded;
     return <Loaded {...props} />;
-  };
+  }
+  return Object.assign(Later, { load: fetched });
 }

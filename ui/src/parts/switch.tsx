@@ -16,7 +16,7 @@ const entry = " enter ";
 export function Switch() {
   const chosen = useSignal("");
   const opened = [...new Set([...session.value?.projects.map((p) => p.project) ?? [], project.value])];
-  const all = useResource(async (signal) => operator.value ? (await call(operated, "GET /v1/projects", { signal })).data : [], [operator.value]);
+  const all = useResource(async (signal) => operator.value ? (await call(operated, "GET /v1/projects", { signal })).data : [], [operator.value], { on: operator.value ? ["settings"] : [] });
   const others = all.data.value?.map((p) => p.name).filter((name) => !opened.includes(name)) ?? [];
   const choose = (e: { currentTarget: HTMLSelectElement }) => {
     const value = e.currentTarget.value;
