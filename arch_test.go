@@ -39,6 +39,7 @@ var layers = [][]string{
 	{"clients", "ui"},
 	{"handlers"},
 	{"migrations"},
+	{"server"},
 	{"cmd", "scripts"},
 	{"e2e"},
 }
@@ -54,7 +55,7 @@ var onlyFor = map[string][]string{
 	// handlers/server.go needs only the type of the pool, which the readiness probe pings.
 	"github.com/jackc/pgx/v5": {
 		"pg", "admin", "capacity", "starts", "eventlog", "queue", "engine", "flow/registry", "why", "migrations",
-		"cmd/stepwell", "handlers/server.go", "_test.go",
+		"server", "cmd/stepwell", "handlers/server.go", "_test.go",
 	},
 	"github.com/riverqueue":                 {"queue/tickets", "migrations", "_test.go"},
 	"github.com/labstack/echo":              {"handlers"},
@@ -66,7 +67,7 @@ var onlyFor = map[string][]string{
 	"github.com/minio/minio-go":             {"eventlog/archive"},
 	"github.com/prometheus":                 {"handlers/telemetry", "_test.go"},
 	"go.opentelemetry.io":                   {"handlers/telemetry", "cmd/stepwell", "_test.go"},
-	"github.com/exaring/otelpgx":            {"cmd/stepwell", "_test.go"},
+	"github.com/exaring/otelpgx":            {"server", "_test.go"},
 	"testing":                               {"e2e/harness", "migrations/testdb", "eventlog/archive/s3test", "migrations/testdb/gate", "_test.go"},
 	"net/http/httptest":                     {"_test.go"},
 	"github.com/google/go-cmp":              {"migrations/testdb/gate", "_test.go"},

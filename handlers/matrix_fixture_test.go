@@ -27,6 +27,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/ui"
 )
 
 // classified is in every payload of a fixture, and tokenMark in every hook token.
@@ -109,7 +110,7 @@ func newMatrixServer(t *testing.T) *matrixServer {
 	o := Options{
 		Fence: true,
 		Pool:  pool, Log: h.log, Streams: h.streams, Queue: q, Keys: h.keys, Logger: logger,
-		Stopping: context.Background(), Draining: draining, UI: true,
+		Stopping: context.Background(), Draining: draining, UI: ui.Files(),
 	}
 	o.setDefaults()
 	h.access = o.sessions

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -89,8 +90,9 @@ type Options struct {
 	Fence bool
 	// HookRates limits the requests to webhooks.
 	HookRates webhook.Rates
-	// UI serves the dashboard, and PublicURL is the address at which its browsers reach the server; it may be empty.
-	UI        bool
+	// UI has the files of the dashboard, nil for none, and PublicURL is the address at which its browsers reach the server;
+	// it may be empty.
+	UI        fs.FS
 	PublicURL string
 	// Telemetry observes the requests and serves the metrics; nil for neither.
 	Telemetry *telemetry.Telemetry
@@ -198,7 +200,7 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 	e.Use(limitBody)
 
 	e.Match([]string{http.MethodGet, http.MethodHead}, "/clients/world.tgz", worldPackage)
-	if o.UI {
+	if o.UI != nil {
 		o.dashboard(e, a)
 	}
 
@@ -266,7 +268,7 @@ func (o Options) viewers() int {
 // dashboard adds the dashboard. A public URL that is not one is an error of the configuration, which cmd has checked.
 func (o Options) dashboard(e *echo.Echo, a *auth.Authenticator) {
 	s, err := ui.New(ui.Options{
-		PublicURL: o.PublicURL, Sessions: o.sessions, Open: o.Open, Version: o.Version, Now: o.Log.Now,
+		Files: o.UI, PublicURL: o.PublicURL, Sessions: o.sessions, Open: o.Open, Version: o.Version, Now: o.Log.Now,
 	})
 	if err != nil {
 		panic(err)

@@ -28,6 +28,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/ui"
 )
 
 const environmentKey = "environment-key-0123456789"
@@ -73,7 +74,7 @@ func newDashboard(t *testing.T, change func(*Options)) *dashboard {
 	d.keys = access.NewKeys(pool, d.clock)
 	o := Options{
 		Pool: pool, Log: eventlog.New(pool, hub, q, d.clock), Streams: read.NewStreams(pool, hub, d.clock), Queue: q,
-		Keys: d.keys, APIKey: environmentKey, Recheck: recheck, Logger: logger, UI: true,
+		Keys: d.keys, APIKey: environmentKey, Recheck: recheck, Logger: logger, UI: ui.Files(),
 		Stopping: context.Background(), Draining: context.Background(),
 	}
 	if change != nil {
@@ -455,7 +456,7 @@ func TestPagesAndFiles(t *testing.T) {
 	if answer.Get("Cache-Control") != "no-store" || !strings.Contains(answer.Get("Content-Security-Policy"), "sandbox") {
 		t.Errorf("the API answers with %v", answer)
 	}
-	without := newDashboard(t, func(o *Options) { o.UI = false })
+	without := newDashboard(t, func(o *Options) { o.UI = nil })
 	for path := range maps.Keys(map[string]bool{"/": true, "/ui/": true, "/ui/default/v1/runs": true}) {
 		if got := without.send(http.MethodGet, path, ""); got.Code != 404 {
 			t.Errorf("without the dashboard: %s: got %d, want 404", path, got.Code)

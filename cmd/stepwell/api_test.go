@@ -20,6 +20,8 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/pg"
+	"github.com/stepwell-dev/stepwell/server"
 )
 
 // functionCall is the part of a function call that the test function reads.
@@ -129,12 +131,12 @@ func (c *shell) start(t *testing.T, line string, stdout, stderr io.Writer) error
 }
 
 // newShell starts a server with a deployment named app.
-func newShell(t *testing.T) (*shell, *server) {
+func newShell(t *testing.T) (*shell, *program) {
 	t.Helper()
-	s := newServer(t, testdb.Indexed(t), roleAll)
+	s := newServer(t, testdb.Indexed(t), server.RoleAll)
 	s.config.APIKey, s.config.Open = "key", false
 	mustStart(t, s)
-	c := &shell{stdin: strings.NewReader(""), url: "http://" + s.addr}
+	c := &shell{stdin: strings.NewReader(""), url: "http://" + s.Addr()}
 	c.commandLine = newCommandLine(t, remote.Console{Stdin: c.stdin, Now: time.Now})
 	if _, _, err := c.do(t, "deployments add app "+newFunction(t)); err != nil {
 		t.Fatal(err)
@@ -248,7 +250,7 @@ func TestHookSignalAndStreamCommands(t *testing.T) {
 		{`secrets remove stripe`, ``, remote.ExitNotFound, "stepwell secrets list"},
 		{`messages show msg_x`, ``, remote.ExitNotFound, "stepwell messages list --state all"},
 	})
-	streams := read.NewStreams(s.pool, s.hub, time.Now)
+	streams := read.NewStreams(s.Pool(), pg.NewLocalHub(), time.Now)
 	write := func(chunks ...string) {
 		list := make([][]byte, len(chunks))
 		for i, text := range chunks {
@@ -333,7 +335,7 @@ func TestJSONOutputIsTheResponse(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		body, err := io.ReadAll(request(t, http.MethodGet, "http://"+s.addr+strings.ReplaceAll(path, "RUN", c.run), "",
+		body, err := io.ReadAll(request(t, http.MethodGet, "http://"+s.Addr()+strings.ReplaceAll(path, "RUN", c.run), "",
 			"Authorization", "Bearer key").Body)
 		if err != nil {
 			t.Fatal(err)
@@ -358,7 +360,7 @@ func TestJSONOutputIsTheResponse(t *testing.T) {
 // TestExitCodesOfFailedCommands: usage errors, an unreachable server, a missing key.
 func TestExitCodesOfFailedCommands(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, testdb.New(t), roleAPI)
+	s := newServer(t, testdb.New(t), server.RoleAPI)
 	s.config.APIKey, s.config.Open = "key", false
 	mustStart(t, s)
 	for _, tt := range []struct {
@@ -388,10 +390,10 @@ func TestExitCodesOfFailedCommands(t *testing.T) {
 		{"runs list --url 127.0.0.1", remote.ExitUsage, "want one such as"},
 		{"runs list --url http://127.0.0.1:1", remote.ExitUnreachable, "no response from http://127.0.0.1:1: is the server running?"},
 		{"runs wait wrun_1 --url http://127.0.0.1:1", remote.ExitUnreachable, "no response"},
-		{"runs list --url http://" + s.addr, remote.ExitDenied, "STEPWELL_API_KEY"},
-		{"runs events wrun_1 --follow --url http://" + s.addr, remote.ExitDenied, "STEPWELL_API_KEY"},
-		{"deployments show x --api-key key --url http://" + s.addr, remote.ExitNotFound, "stepwell deployments list"},
-		{"deployments add x y --api-key key --url http://" + s.addr, remote.ExitUsage, "(invalid_request)"},
+		{"runs list --url http://" + s.Addr(), remote.ExitDenied, "STEPWELL_API_KEY"},
+		{"runs events wrun_1 --follow --url http://" + s.Addr(), remote.ExitDenied, "STEPWELL_API_KEY"},
+		{"deployments show x --api-key key --url http://" + s.Addr(), remote.ExitNotFound, "stepwell deployments list"},
+		{"deployments add x y --api-key key --url http://" + s.Addr(), remote.ExitUsage, "(invalid_request)"},
 	} {
 		err := run(t.Context(), strings.Fields(tt.line), io.Discard, io.Discard)
 		if code := remote.ExitCode(err); code != tt.code || !strings.Contains(err.Error(), tt.want) {

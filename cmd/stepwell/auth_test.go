@@ -14,6 +14,7 @@ import (
 	"github.com/stepwell-dev/stepwell/admin/access"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/server"
 )
 
 func TestServeRequiresKeyUnlessOpen(t *testing.T) {
@@ -21,7 +22,7 @@ func TestServeRequiresKeyUnlessOpen(t *testing.T) {
 	dsn := testdb.New(t)
 	start := func(change func(*config)) error {
 		t.Helper()
-		s := newServer(t, dsn, roleAPI)
+		s := newServer(t, dsn, server.RoleAPI)
 		s.config.Open = false
 		change(&s.config)
 		err := s.start(t.Context())
@@ -31,8 +32,8 @@ func TestServeRequiresKeyUnlessOpen(t *testing.T) {
 		return err
 	}
 	unchanged := func(*config) {}
-	if err := start(unchanged); !errors.Is(err, errNoKey) {
-		t.Errorf("without a key: got %v, want errNoKey", err)
+	if err := start(unchanged); !errors.Is(err, server.ErrNoKey) {
+		t.Errorf("without a key: got %v, want server.ErrNoKey", err)
 	}
 	if err := start(func(c *config) { c.APIKey = "k" }); err != nil {
 		t.Errorf("with a key in the environment: %v", err)
@@ -68,8 +69,8 @@ func TestServeRequiresKeyUnlessOpen(t *testing.T) {
 	if err := keys.Revoke(t.Context(), admin.Project, admin.ID); err != nil {
 		t.Fatal(err)
 	}
-	if err := start(unchanged); !errors.Is(err, errNoKey) {
-		t.Errorf("with unusable keys: got %v, want errNoKey", err)
+	if err := start(unchanged); !errors.Is(err, server.ErrNoKey) {
+		t.Errorf("with unusable keys: got %v, want server.ErrNoKey", err)
 	}
 }
 
@@ -100,7 +101,7 @@ func TestDevRequiresKeyUnlessLoopback(t *testing.T) {
 		{"0.0.0.0:0", "0123456789abcdef", http.StatusUnauthorized, ""},
 		{"0.0.0.0:0", "", 0, ""},
 	} {
-		c := newServer(t, testdb.New(t), roleAll).config
+		c := newServer(t, testdb.New(t), server.RoleAll).config
 		c.Open, c.Listen, c.APIKey = false, tt.listen, tt.key
 		ctx, cancel := context.WithCancel(t.Context())
 		var banner, logged bytes.Buffer
@@ -129,7 +130,7 @@ func TestDevRequiresKeyUnlessLoopback(t *testing.T) {
 			}
 		case err := <-done:
 			cancel()
-			if tt.status != 0 || !errors.Is(err, errNoKey) {
+			if tt.status != 0 || !errors.Is(err, server.ErrNoKey) {
 				t.Errorf("%+v: %v", tt, err)
 			}
 		}

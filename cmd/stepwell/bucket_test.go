@@ -12,12 +12,13 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/archive/s3test"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/server"
 )
 
 // newArchivingWorker returns a worker that archives ended runs in the bucket, and its log.
-func newArchivingWorker(t *testing.T, dsn string) (*server, *logBuffer) {
+func newArchivingWorker(t *testing.T, dsn string) (*program, *logBuffer) {
 	t.Helper()
-	s := newServer(t, dsn, roleWorker)
+	s := newServer(t, dsn, server.RoleWorker)
 	environment, err := readConfig([]string{
 		"AWS_ACCESS_KEY_ID=" + s3test.AccessKeyID, "AWS_SECRET_ACCESS_KEY=" + s3test.SecretAccessKey,
 	})
@@ -45,7 +46,7 @@ func TestServerArchivesToBucket(t *testing.T) { // sets the environment
 		d.add(t, eventlog.Request{RunID: run, Type: entities.EventRunCompleted})
 	}
 	var logs []*logBuffer
-	start := func(change func(*config)) (*server, *logBuffer, error) {
+	start := func(change func(*config)) (*program, *logBuffer, error) {
 		s, log := newArchivingWorker(t, dsn)
 		s.config.AWS.Endpoint = bucket.Endpoint
 		change(&s.config)

@@ -114,10 +114,10 @@ func TestTelemetryHasNoPayloads(t *testing.T) {
 	for i, path := range []string{
 		"/v1/runs?cursor=" + canary, "/v1/hooks/" + canary + "/resume", "/sdk/v2/hooks/by-token?token=" + canary,
 	} {
-		request(t, []string{"GET", "POST", "GET"}[i], "http://"+s.addr+path, `{"`+canary+`":1}`, "X-Request-Id", canary+" no ID",
+		request(t, []string{"GET", "POST", "GET"}[i], "http://"+s.Addr()+path, `{"`+canary+`":1}`, "X-Request-Id", canary+" no ID",
 			"Authorization", "Bearer "+s.config.APIKey)
 	}
-	request(t, "GET", "http://"+s.addr+"/v1/runs", "", "Authorization", "Bearer wrong-"+canary)
+	request(t, "GET", "http://"+s.Addr()+"/v1/runs", "", "Authorization", "Bearer wrong-"+canary)
 	logged.waitFor(t, "route=/v1/hooks/:token/resume")
 	for !strings.Contains(fmt.Sprint(ask(t, s, "GET", "/v1/runs/"+id+"/hooks", "")), "choosy") {
 		time.Sleep(10 * time.Millisecond) // the test's own time limit
@@ -166,9 +166,9 @@ func noCanaryIn(t *testing.T, recorder *tracetest.SpanRecorder) {
 }
 
 // metricsText returns all metrics as text.
-func (s *server) metricsText(t *testing.T) string {
+func (p *program) metricsText(t *testing.T) string {
 	t.Helper()
-	families, err := s.telemetry.Registry().Gather()
+	families, err := p.Telemetry().Registry().Gather()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/netip"
 	"strings"
 	"time"
 	"unicode"
@@ -17,52 +16,17 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/archive"
 	"github.com/stepwell-dev/stepwell/handlers"
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
-	"github.com/stepwell-dev/stepwell/queue/egress"
+	"github.com/stepwell-dev/stepwell/server"
 )
 
 // config holds the settings from the environment. docs/configuration.md documents them.
 type config struct {
-	DatabaseURL string `env:"DATABASE_URL"`
-	Schema      string `env:"STEPWELL_SCHEMA" envDefault:"stepwell"`
-	Listen      string `env:"STEPWELL_LISTEN" envDefault:"127.0.0.1:8788"`
-	// TLSCert and TLSKey are PEM files with the server's certificate chain and its private key; none for plain HTTP.
-	TLSCert string `env:"STEPWELL_TLS_CERT"`
-	TLSKey  string `env:"STEPWELL_TLS_KEY"`
-	APIKey  string `env:"STEPWELL_API_KEY"`
-	// Open disables authentication.
-	Open bool `env:"STEPWELL_OPEN"`
-	// TrustedProxies are the networks of proxies whose X-Forwarded-For names the client.
-	TrustedProxies []netip.Prefix `env:"STEPWELL_TRUSTED_PROXIES"`
-	// Deployments are registered at start: id=url,id=url.
-	Deployments map[string]string `env:"STEPWELL_DEPLOYMENTS" envKeyValSeparator:"="`
-	// AllowAddresses lists the non-public addresses that deployments may have. "dev" has its own default.
-	AllowAddresses string `env:"STEPWELL_ALLOW_ADDRESSES"`
-	// Deliveries limits concurrent calls of functions. One project gets four fifths of them at most.
-	Deliveries int `env:"STEPWELL_DELIVERIES" envDefault:"5000"`
-	// A message is parked after MaxDeliveries deliveries, if it has been failing for at least FailureWindow.
-	MaxDeliveries int           `env:"STEPWELL_MAX_DELIVERIES" envDefault:"64"`
-	FailureWindow time.Duration `env:"STEPWELL_FAILURE_WINDOW" envDefault:"1h"`
-	// BodyMemory limits the total size of the messages being delivered, in MiB.
-	BodyMemory int64 `env:"STEPWELL_BODY_MEMORY" envDefault:"256"`
-	// Requests limits concurrent requests, RequestMemory the total size of their bodies in MiB.
-	Requests      int64 `env:"STEPWELL_REQUESTS" envDefault:"1000"`
-	RequestMemory int64 `env:"STEPWELL_REQUEST_MEMORY" envDefault:"512"`
-	// Readers limits the requests of a project that follow something or wait for a run.
-	Readers int `env:"STEPWELL_READERS" envDefault:"2000"`
-	// Grace is how long deliveries may take to finish at shutdown.
-	Grace time.Duration `env:"STEPWELL_SHUTDOWN_GRACE" envDefault:"15s"`
-	// DrainBudget is how long a drain in function mode starts deliveries. PublicURL is the server's address on the
-	// internet: functions learn it for their webhooks, and in function mode the server requests its drains there.
-	DrainBudget time.Duration `env:"STEPWELL_DRAIN_BUDGET" envDefault:"25s"`
-	PublicURL   string        `env:"STEPWELL_PUBLIC_URL"`
-	// SpecFence serves runs of the Workflow SDK's spec version 9.
-	SpecFence bool `env:"STEPWELL_SDK_SPEC_9"`
+	server.Config
+
 	// UI serves the dashboard, in the roles that serve requests.
 	UI bool `env:"STEPWELL_UI" envDefault:"true"`
 	// DataDir is the folder of the private Postgres of "dev".
 	DataDir string `env:"STEPWELL_DATA_DIR"`
-	// Retention is how long ended runs are kept; 0 means forever.
-	Retention time.Duration `env:"STEPWELL_RETENTION"`
 	// Archive is the folder or bucket that runs are exported to before they are deleted; "" disables archiving.
 	Archive       string `env:"STEPWELL_ARCHIVE"`
 	AWS           aws
@@ -93,11 +57,11 @@ func readConfig(environ []string) (config, error) {
 	if err := checkVariables(environ); err != nil {
 		return config{}, err
 	}
-	c, err := env.ParseAsWithOptions[config](env.Options{Environment: env.ToMap(environ)})
-	if err != nil {
+	c := config{Config: server.Defaults()}
+	if err := env.ParseWithOptions(&c, env.Options{Environment: env.ToMap(environ)}); err != nil {
 		return config{}, fmt.Errorf("read environment: %w", err)
 	}
-	_, allowedErr := c.allowed()
+	_, allowedErr := c.Allowed()
 	return c, cmp.Or(c.checkKey(), c.checkTLS(), c.checkLimits(), c.checkTimes(), allowedErr, c.checkPublicURL())
 }
 
@@ -117,6 +81,14 @@ func (c config) checkKey() error {
 	if n := utf8.RuneCountInString(c.APIKey); n > 0 && n < minKeyLength {
 		return fmt.Errorf("STEPWELL_API_KEY has %d characters, so it can be guessed; want at least %d:"+
 			" make a key with openssl rand -hex 32", n, minKeyLength)
+	}
+	return nil
+}
+
+// checkTLS requires both files or neither.
+func (c config) checkTLS() error {
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		return errors.New("STEPWELL_TLS_CERT and STEPWELL_TLS_KEY belong together: set both, or neither for plain HTTP")
 	}
 	return nil
 }
@@ -171,15 +143,6 @@ func (c config) checkTimes() error {
 			c.Retention)
 	}
 	return nil
-}
-
-// allowed returns the non-public addresses that deployments may have.
-func (c config) allowed() (egress.Allowed, error) {
-	allowed, err := egress.Parse(c.AllowAddresses)
-	if err != nil {
-		return egress.Allowed{}, fmt.Errorf("%s: %w", egress.Variable, err)
-	}
-	return allowed, nil
 }
 
 // newLogger returns the configured logger, which writes to w.

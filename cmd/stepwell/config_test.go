@@ -11,15 +11,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stepwell-dev/stepwell/eventlog/archive"
+	"github.com/stepwell-dev/stepwell/server"
 )
 
 // defaults returns the configuration of an empty environment.
 func defaults() config {
-	return config{
-		Schema: "stepwell", Listen: "127.0.0.1:8788", Deliveries: 5000, MaxDeliveries: 64,
-		FailureWindow: time.Hour, BodyMemory: 256, Requests: 1000, RequestMemory: 512, Readers: 2000, Grace: 15 * time.Second,
-		DrainBudget: 25 * time.Second, UI: true, LogFormat: "text",
-	}
+	return config{Config: server.Defaults(), UI: true, LogFormat: "text"}
 }
 
 func TestReadConfig(t *testing.T) {
@@ -40,19 +37,19 @@ func TestReadConfig(t *testing.T) {
 		"STEPWELL_DRAIN_BUDGET=50s", "STEPWELL_PUBLIC_URL=https://s.test", "STEPWELL_UI=false",
 		"STEPWELL_DATA_DIR=/data", "STEPWELL_LOG=JSON", "STEPWELL_LOG_LEVEL=debug", "UNRELATED=1",
 	})
-	want := config{
+	want := config{Config: server.Config{
 		DatabaseURL: "postgres://u:p@h/d?sslmode=disable", Schema: "other", Listen: ":0",
 		TLSCert: "/tls.crt", TLSKey: "/tls.key",
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
 		APIKey:         "0123456789abcd=f",
 		Deployments:    map[string]string{"shop": "http://127.0.0.1:3000", "blog": "https://blog.test/app"},
-		AllowAddresses: "loopback,10.0.0.0/8", Deliveries: 1, MaxDeliveries: 2, BodyMemory: 1, Requests: 3, RequestMemory: 4, Readers: 5, SpecFence: true, Grace: 90 * time.Second, DataDir: "/data",
-		Retention: 720 * time.Hour, Archive: "/archive", LogFormat: "JSON",
+		AllowAddresses: "loopback,10.0.0.0/8", Deliveries: 1, MaxDeliveries: 2, BodyMemory: 1, Requests: 3, RequestMemory: 4, Readers: 5, SpecFence: true, Grace: 90 * time.Second,
+		Retention: 720 * time.Hour, DrainBudget: 50 * time.Second, PublicURL: "https://s.test",
+	}, DataDir: "/data", Archive: "/archive", LogFormat: "JSON", LogLevel: slog.LevelDebug,
 		AWS: aws{
 			Endpoint: "http://all.test", EndpointS3: "http://s3.test", Region: "eu-1", DefaultRegion: "eu-2",
 			AccessKeyID: "id", SecretAccessKey: "se=cret", SessionToken: "token",
 		},
-		DrainBudget: 50 * time.Second, PublicURL: "https://s.test", LogLevel: slog.LevelDebug,
 	}
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); err != nil || diff != "" {
 		t.Errorf("everything set: %v (-want +got):\n%s", err, diff)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
+	"github.com/stepwell-dev/stepwell/server"
 )
 
 // asCommand is the environment variable that makes the test binary run as the command.
@@ -272,19 +273,19 @@ func TestFrozenServerCannotUseLostLeases(t *testing.T) {
 // TestSessionTimeouts: they are set unless the database URL sets them.
 func TestSessionTimeouts(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, testdb.New(t), roleAPI)
+	s := newServer(t, testdb.New(t), server.RoleAPI)
 	mustStart(t, s)
-	for name, want := range sessionTimeouts {
+	for name, want := range server.SessionTimeouts {
 		var got string
-		if err := s.pool.QueryRow(t.Context(), `SELECT current_setting($1)`, name).Scan(&got); err != nil || got != want {
+		if err := s.Pool().QueryRow(t.Context(), `SELECT current_setting($1)`, name).Scan(&got); err != nil || got != want {
 			t.Errorf("%s is %s (%v), want %s", name, got, err, want)
 		}
 	}
-	idle, err := time.ParseDuration(sessionTimeouts["idle_in_transaction_session_timeout"])
+	idle, err := time.ParseDuration(server.SessionTimeouts["idle_in_transaction_session_timeout"])
 	if err != nil || idle > cluster.FrozenLimit {
 		t.Errorf("the locks of a frozen server may outlast its leases: %s, %v", idle, err)
 	}
-	custom := newServer(t, testdb.New(t), roleAPI)
+	custom := newServer(t, testdb.New(t), server.RoleAPI)
 	sign := "?"
 	if strings.Contains(custom.config.DatabaseURL, "?") {
 		sign = "&"
@@ -292,7 +293,7 @@ func TestSessionTimeouts(t *testing.T) {
 	custom.config.DatabaseURL += sign + "statement_timeout=70s"
 	mustStart(t, custom)
 	var got string
-	err = custom.pool.QueryRow(t.Context(), `SELECT current_setting('statement_timeout')`).Scan(&got)
+	err = custom.Pool().QueryRow(t.Context(), `SELECT current_setting('statement_timeout')`).Scan(&got)
 	if err != nil || got != "70s" {
 		t.Errorf("statement_timeout of the database URL: got %s (%v), want 70s", got, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/server"
 )
 
 // newRole executes deploy/postgres/role.sql in an empty database, under another name because roles are the cluster's,
@@ -53,13 +54,13 @@ func newRole(t *testing.T) string {
 func TestLeastPrivilegedRole(t *testing.T) {
 	t.Parallel()
 	dsn := newRole(t)
-	s := newServer(t, dsn, roleAll)
+	s := newServer(t, dsn, server.RoleAll)
 	mustStart(t, s)
 	function := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"commands": [{"type": "complete", "output": "done"}]}`)
 	}))
 	t.Cleanup(function.Close)
-	base := "http://" + s.addr
+	base := "http://" + s.Addr()
 	header := []string{"Content-Type", "application/json"}
 	request(t, http.MethodPut, base+"/v1/deployments/f", `{"url": "`+function.URL+`"}`, header...)
 	started := request(t, http.MethodPost, base+"/v1/runs", `{"workflow": "w", "deployment": "f"}`, header...)

@@ -18,6 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/server"
 )
 
 // deployFolder holds the manifests.
@@ -196,7 +197,7 @@ func TestManifestVariablesAreValid(t *testing.T) {
 // TestManifestProbesSucceed: their paths exist and their ports are the one that the server listens on.
 func TestManifestProbesSucceed(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, testdb.New(t), roleFunction)
+	s := newServer(t, testdb.New(t), server.RoleFunction)
 	mustStart(t, s)
 	probes := 0
 	for _, m := range manifests(t) {
@@ -206,7 +207,7 @@ func TestManifestProbesSucceed(t *testing.T) {
 				return
 			}
 			probes++
-			if got := request(t, http.MethodGet, "http://"+s.addr+text(probe["path"]), ""); got.StatusCode != http.StatusOK {
+			if got := request(t, http.MethodGet, "http://"+s.Addr()+text(probe["path"]), ""); got.StatusCode != http.StatusOK {
 				t.Errorf("%s: %s returns %s", m.file, probe["path"], got.Status)
 			}
 			if probe["port"] != "http" && probe["port"] != 8788 {
@@ -242,12 +243,12 @@ func TestManifestsAllowGracefulShutdown(t *testing.T) {
 	pod := at(m.root, "spec", "template", "spec")
 	given, _ := at(pod, "terminationGracePeriodSeconds").(int)
 	asleep, _ := at(pod, "containers", 0, "lifecycle", "preStop", "sleep", "seconds").(int)
-	takes := duration(t, variables(m)["STEPWELL_SHUTDOWN_GRACE"]) + hardStop + shutdownTimeout
+	takes := duration(t, variables(m)["STEPWELL_SHUTDOWN_GRACE"]) + hardStop + server.ShutdownTimeout
 	if time.Duration(given-asleep)*time.Second < takes || asleep == 0 {
 		t.Errorf("kubernetes: %d s, including %d s of preStop sleep, are less than %s", given, asleep, takes)
 	}
 	compose := manifestOf(t, "compose.yaml")
-	takes = duration(t, variables(compose)["STEPWELL_SHUTDOWN_GRACE"]) + hardStop + shutdownTimeout
+	takes = duration(t, variables(compose)["STEPWELL_SHUTDOWN_GRACE"]) + hardStop + server.ShutdownTimeout
 	if got := duration(t, text(at(compose.root, "services", "stepwell", "stop_grace_period"))); got < takes {
 		t.Errorf("compose: %s is less than %s", got, takes)
 	}
@@ -266,7 +267,7 @@ func duration(t *testing.T, s string) time.Duration {
 // drain requests.
 func TestManifestsAllowFullDrains(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, testdb.New(t), roleFunction)
+	s := newServer(t, testdb.New(t), server.RoleFunction)
 	mustStart(t, s)
 	drains := regexp.MustCompile(`budget=(\w+)&linger=(\w+)`)
 	for file, tt := range map[string]struct {
@@ -287,7 +288,7 @@ func TestManifestsAllowFullDrains(t *testing.T) {
 		if asked == nil || asked[1] != set["STEPWELL_DRAIN_BUDGET"] || asked[2] != asked[1] {
 			t.Errorf("%s: the scheduler requests %v, want the server's budget", file, asked)
 		}
-		if got := request(t, http.MethodPost, "http://"+s.addr+"/internal/drain?linger=0s&budget="+asked[1], ""); got.StatusCode != http.StatusOK {
+		if got := request(t, http.MethodPost, "http://"+s.Addr()+"/internal/drain?linger=0s&budget="+asked[1], ""); got.StatusCode != http.StatusOK {
 			t.Errorf("%s: %s", file, got.Status)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stepwell-dev/stepwell/cmd/stepwell/remote"
 	"github.com/stepwell-dev/stepwell/migrations/localpg"
 	"github.com/stepwell-dev/stepwell/queue/egress"
+	"github.com/stepwell-dev/stepwell/server"
 )
 
 type devCmd struct {
@@ -63,12 +64,12 @@ func (c devCmd) Run(ctx context.Context, stdout io.Writer, config config, logger
 		config.Open = true
 		logger.InfoContext(ctx, "no API key is required: only this machine can connect")
 	}
-	s := &server{config: config, role: roleAll, logger: logger, local: local, pullByDefault: true}
-	if err := s.start(ctx); err != nil {
+	p := &program{config: config, role: server.RoleAll, logger: logger, local: local, pullByDefault: true}
+	if err := p.start(ctx); err != nil {
 		return err
 	}
-	url := s.config.scheme() + "://" + s.addr
-	if s.config.UI {
+	url := p.config.Scheme() + "://" + p.Addr()
+	if p.config.UI {
 		_, _ = fmt.Fprintf(stdout, "\nDashboard: %s/ui/\n", url)
 		f, ok := stdout.(*os.File)
 		if start.terminal = ok && isTerminal(f); start.opensBrowser() {
@@ -76,7 +77,7 @@ func (c devCmd) Run(ctx context.Context, stdout io.Writer, config config, logger
 		}
 	}
 	_, _ = fmt.Fprintf(stdout, devBanner, url, psql)
-	return s.serve(ctx)
+	return p.serve(ctx)
 }
 
 // devStart is what decides whether "dev" opens the dashboard.

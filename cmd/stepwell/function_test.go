@@ -14,8 +14,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stepwell-dev/stepwell/admin"
+	"github.com/stepwell-dev/stepwell/admin/access"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/server"
 )
 
 // trip is a workflow endpoint: two parallel steps, a wait, and a hook. It counts the calls of its steps.
@@ -313,7 +315,7 @@ func TestNextDrainTakesOverAfterACrash(t *testing.T) {
 // TestDrainRequestIsValidated: its key, its method and its parameters.
 func TestDrainRequestIsValidated(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, testdb.New(t), roleFunction)
+	s := newServer(t, testdb.New(t), server.RoleFunction)
 	s.config.APIKey, s.config.Open = drainKey, false
 	mustStart(t, s)
 	for _, tt := range []struct {
@@ -330,7 +332,7 @@ func TestDrainRequestIsValidated(t *testing.T) {
 		{http.MethodPost, "/internal/drain", drainKey, http.StatusOK},
 		{http.MethodPost, "/internal/drain?budget=1s&linger=1ms", drainKey, http.StatusOK},
 	} {
-		resp := request(t, tt.method, "http://"+s.addr+tt.path, "", "Authorization", "Bearer "+tt.key)
+		resp := request(t, tt.method, "http://"+s.Addr()+tt.path, "", "Authorization", "Bearer "+tt.key)
 		body, err := io.ReadAll(resp.Body)
 		if resp.StatusCode != tt.want || err != nil {
 			t.Errorf("%s %s: got %s, want %d", tt.method, tt.path, resp.Status, tt.want)
@@ -340,9 +342,9 @@ func TestDrainRequestIsValidated(t *testing.T) {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
-	all := newServer(t, testdb.New(t), roleAll)
+	all := newServer(t, testdb.New(t), server.RoleAll)
 	mustStart(t, all)
-	if got := request(t, http.MethodPost, "http://"+all.addr+"/internal/drain", ""); got.StatusCode != http.StatusNotFound {
+	if got := request(t, http.MethodPost, "http://"+all.Addr()+"/internal/drain", ""); got.StatusCode != http.StatusNotFound {
 		t.Errorf("role all: got %s", got.Status)
 	}
 }
@@ -351,16 +353,16 @@ func TestDrainRequestIsValidated(t *testing.T) {
 func TestPublicURLIsValidated(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	api := newServer(t, dsn, roleAPI)
+	api := newServer(t, dsn, server.RoleAPI)
 	mustStart(t, api)
 	key := admin.Key{Project: entities.DefaultProject, Name: "admin", Role: admin.RoleAdmin}
-	if _, _, err := api.keys.Mint(t.Context(), key); err != nil { // so that the server starts without STEPWELL_API_KEY
+	if _, _, err := access.NewKeys(api.Pool(), time.Now).Mint(t.Context(), key); err != nil { // so that the server starts without STEPWELL_API_KEY
 		t.Fatal(err)
 	}
 	if _, err := readConfig([]string{"STEPWELL_PUBLIC_URL=here"}); err == nil || !strings.Contains(err.Error(), "STEPWELL_PUBLIC_URL: ") {
 		t.Errorf("got %v, want STEPWELL_PUBLIC_URL", err)
 	}
-	s := newServer(t, dsn, roleFunction)
+	s := newServer(t, dsn, server.RoleFunction)
 	s.config.PublicURL, s.config.Open = "https://here.test", false
 	const want = "STEPWELL_PUBLIC_URL requires STEPWELL_API_KEY"
 	if err := s.start(t.Context()); err == nil || !strings.Contains(err.Error(), want) {

@@ -25,7 +25,7 @@ func (healthCmd) Run(ctx context.Context, stdout io.Writer, config config) error
 	if err != nil {
 		return fmt.Errorf("STEPWELL_LISTEN: %w", err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, config.scheme()+"://"+addr+"/readyz", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, config.Scheme()+"://"+addr+"/readyz", nil)
 	if err != nil {
 		return err
 	}

@@ -6,21 +6,22 @@ import (
 	"testing"
 
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/server"
 )
 
 func TestHealthChecksReadiness(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, testdb.New(t), roleAPI)
+	s := newServer(t, testdb.New(t), server.RoleAPI)
 	mustStart(t, s)
 	c := s.config
-	c.Listen = s.addr
+	c.Listen = s.Addr()
 	var out bytes.Buffer
 	if err := (healthCmd{}).Run(t.Context(), &out, c); err != nil || !strings.Contains(out.String(), `"ok"`) {
 		t.Errorf("ready: got %s and %v", &out, err)
 	}
-	s.setUnready()
-	if err := (healthCmd{}).Run(t.Context(), &out, c); err == nil || !strings.Contains(err.Error(), "stopping") {
-		t.Errorf("stopping: got %v", err)
+	s.Pool().Close()
+	if err := (healthCmd{}).Run(t.Context(), &out, c); err == nil || !strings.Contains(err.Error(), "unreachable") {
+		t.Errorf("without the database: got %v", err)
 	}
 	s.stop(t.Context())
 	if err := (healthCmd{}).Run(t.Context(), &out, c); err == nil {

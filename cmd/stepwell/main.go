@@ -20,6 +20,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/cmd/stepwell/remote"
 	"github.com/stepwell-dev/stepwell/migrations"
+	"github.com/stepwell-dev/stepwell/server"
 )
 
 // cli is the kong grammar of the command line. The server's settings come from the environment: see [config].
@@ -148,7 +149,7 @@ var errNoDatabase = errors.New(
 	"DATABASE_URL is not set: set it to a Postgres URL, or use stepwell dev, which starts a private Postgres")
 
 type serveCmd struct {
-	Role role `enum:"all,api,worker,function" default:"all" env:"STEPWELL_ROLE" help:"The parts to run: ${enum}."`
+	Role server.Role `enum:"all,api,worker,function" default:"all" env:"STEPWELL_ROLE" help:"The parts to run: ${enum}."`
 }
 
 // Run serves until ctx is done.
@@ -158,14 +159,14 @@ func (c serveCmd) Run(ctx context.Context, config config, logger *slog.Logger) e
 	}
 	config.warnIfOpen(ctx, logger)
 	limitMemory(ctx, logger)
-	s := &server{config: config, role: c.Role, logger: logger}
-	switch err := s.start(ctx); {
+	p := &program{config: config, role: c.Role, logger: logger}
+	switch err := p.start(ctx); {
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		return nil // it was asked to stop before it had started
 	case err != nil:
 		return err
 	}
-	return s.serve(ctx)
+	return p.serve(ctx)
 }
 
 // memoryShare is the share of the container's memory that Go's heap should not exceed.

@@ -24,6 +24,7 @@ import (
 	"github.com/stepwell-dev/stepwell/cmd/stepwell/remote"
 	"github.com/stepwell-dev/stepwell/migrations/localpg"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/server"
 )
 
 // commandLine executes the command lines of a test one after the other with one parser: with the race detector, making
@@ -136,10 +137,10 @@ func TestMigrateIsRepeatable(t *testing.T) { // sets the environment
 
 func TestDeploymentsCommand(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, testdb.New(t), roleAPI)
+	s := newServer(t, testdb.New(t), server.RoleAPI)
 	s.config.APIKey, s.config.Open = "key", false
 	mustStart(t, s)
-	base := "http://" + s.addr
+	base := "http://" + s.Addr()
 	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "<html>a proxy</html>", http.StatusBadGateway)
 	}))
@@ -186,14 +187,14 @@ func TestDeploymentsCommand(t *testing.T) {
 
 func TestMessagesCommand(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, testdb.New(t), roleAPI)
+	s := newServer(t, testdb.New(t), server.RoleAPI)
 	mustStart(t, s)
-	base := "http://" + s.addr
+	base := "http://" + s.Addr()
 	for range 3 {
 		send(t, base)
 	}
 	parked := make([]string, 0, 2)
-	rows, err := s.pool.Query(t.Context(), `
+	rows, err := s.Pool().Query(t.Context(), `
 		UPDATE messages SET parked_at = now(), last_error = E'no\n good', delivery_count = 64
 		WHERE id IN (SELECT id FROM messages ORDER BY id LIMIT 2) RETURNING id`)
 	if err == nil {
@@ -250,7 +251,7 @@ func startDev(t *testing.T, dir string) (addr, dsn string, cancel context.Cancel
 	t.Cleanup(cancel)
 	var banner bytes.Buffer
 	out := newSignalWriter(&banner, "psql")
-	c := newServer(t, "", roleAll)
+	c := newServer(t, "", server.RoleAll)
 	c.config.DataDir, c.config.Open, c.config.UI = dir, false, true
 	ended := make(chan error, 1)
 	go func() { ended <- devCmd{}.Run(ctx, out, c.config, c.logger) }()

@@ -16,7 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/pg"
-	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/server"
 )
 
 type retentionCmd struct {
@@ -25,39 +25,10 @@ type retentionCmd struct {
 	Remove removeRetentionCmd `cmd:"" help:"Return a project to the default of STEPWELL_RETENTION."`
 }
 
-// retention returns the server's retention. It fails if the archive is misconfigured.
-func (s *server) retention(ctx context.Context) (*upkeep.Retention, error) {
-	store, err := s.archive(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("STEPWELL_ARCHIVE: %w", err)
-	}
-	return upkeep.NewRetention(s.pool, upkeep.RetentionOptions{
-		Keep: s.config.Retention, DeleteRelated: queue.DeleteRunMessages, Archive: s.counted(store),
-	}), nil
-}
-
-// counted counts the runs that the function cannot archive.
-func (s *server) counted(store archiveFunc) archiveFunc {
-	if store == nil {
-		return nil
-	}
-	return func(ctx context.Context, p entities.Project, id entities.RunID) (upkeep.RunSize, error) {
-		size, err := store(ctx, p, id)
-		if err != nil && !errors.Is(err, entities.ErrConflict) && ctx.Err() == nil {
-			s.archiveFailures.Add(1)
-		}
-		return size, err
-	}
-}
-
-type archiveFunc = func(context.Context, entities.Project, entities.RunID) (upkeep.RunSize, error)
-
 // archive returns the function that archives a run, or nil if archiving is disabled.
-func (s *server) archive(ctx context.Context) (archiveFunc, error) {
-	maintainer := upkeep.NewMaintainer(s.pool, time.Now)
-	switch location := s.config.Archive; {
-	case location == "":
-		return nil, nil
+func (p *program) archive(ctx context.Context, pool *pgxpool.Pool) (server.Archive, error) {
+	maintainer := upkeep.NewMaintainer(pool, time.Now)
+	switch location := p.config.Archive; {
 	case !archive.IsBucket(location):
 		folder, err := archive.NewFolder(location, maintainer)
 		if err != nil {
@@ -65,14 +36,14 @@ func (s *server) archive(ctx context.Context) (archiveFunc, error) {
 		}
 		return folder.Store, nil
 	default:
-		bucket, err := archive.NewBucket(location, s.config.AWS.s3(), maintainer)
+		bucket, err := archive.NewBucket(location, p.config.AWS.s3(), maintainer)
 		if err != nil {
 			return nil, err
 		}
 		err = bucket.Check(ctx)
 		if errors.Is(err, archive.ErrUnreachable) {
 			// Deliveries do not depend on the archive.
-			s.logger.WarnContext(ctx, "archive is unreachable: ended runs are kept until it is back", "error", err)
+			p.logger.WarnContext(ctx, "archive is unreachable: ended runs are kept until it is back", "error", err)
 			err = nil
 		}
 		return bucket.Store, err

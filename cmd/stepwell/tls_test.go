@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"log/slog"
 	"math/big"
@@ -21,6 +22,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/server"
 )
 
 // certificateFiles are the files of a server's certificate.
@@ -112,11 +114,11 @@ func TestTLSCertificateIsReloaded(t *testing.T) {
 	t.Parallel()
 	files, log := newCertificateFiles(t), &logBuffer{}
 	first := files.renew(t, 1)
-	s := newServer(t, testdb.New(t), roleAPI)
+	s := newServer(t, testdb.New(t), server.RoleAPI)
 	s.logger = slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), log), nil))
 	s.config.TLSCert, s.config.TLSKey = files.cert, files.key
 	mustStart(t, s)
-	url := "https://" + s.addr + "/readyz"
+	url := "https://" + s.Addr() + "/readyz"
 	if got := serialOf(t, tlsClient(t, first), url); got != 1 {
 		t.Fatalf("certificate %d, want 1", got)
 	}
@@ -131,8 +133,9 @@ func TestTLSCertificateIsReloaded(t *testing.T) {
 	second := files.renew(t, 2)
 	client := tlsClient(t, first, second)
 	until(t, "the new certificate is used", func() bool { return serialOf(t, client, url) == 2 })
-	if got, want := s.certificate.ends(), second.NotAfter; !got.Equal(want) {
-		t.Errorf("the metric has %s, want %s", got, want)
+	metric := fmt.Sprintf("gauge:{value:%g}", float64(second.NotAfter.Unix()))
+	if got := strings.ReplaceAll(s.metricsText(t), ": ", ":"); !strings.Contains(got, metric) {
+		t.Errorf("no metric has %s", metric)
 	}
 	if n := strings.Count(log.String(), "is not used"); n != 1 {
 		t.Errorf("the broken key was logged %d times, want once", n)
@@ -153,16 +156,16 @@ func TestTLSServerRefusesPlainAndOldConnections(t *testing.T) {
 	t.Parallel()
 	files := newCertificateFiles(t)
 	cert := files.renew(t, 1)
-	s := newServer(t, testdb.New(t), roleAPI)
+	s := newServer(t, testdb.New(t), server.RoleAPI)
 	s.config.TLSCert, s.config.TLSKey = files.cert, files.key
 	mustStart(t, s)
-	if got := request(t, http.MethodGet, "http://"+s.addr+"/healthz", ""); got.StatusCode != http.StatusBadRequest {
+	if got := request(t, http.MethodGet, "http://"+s.Addr()+"/healthz", ""); got.StatusCode != http.StatusBadRequest {
 		t.Errorf("plain HTTP: got %s", got.Status)
 	}
 	old := tlsClient(t, cert)
 	config := old.Transport.(*http.Transport).TLSClientConfig
 	config.MinVersion, config.MaxVersion = tls.VersionTLS10, tls.VersionTLS11
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.addr+"/healthz", nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.Addr()+"/healthz", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +174,7 @@ func TestTLSServerRefusesPlainAndOldConnections(t *testing.T) {
 		t.Errorf("TLS 1.1: got %s", resp.Status)
 	}
 	c, out := s.config, bytes.Buffer{}
-	c.Listen = s.addr
+	c.Listen = s.Addr()
 	if err := (healthCmd{}).Run(t.Context(), &out, c); err != nil || !strings.Contains(out.String(), `"ok"`) {
 		t.Errorf("stepwell health: got %s and %v", &out, err)
 	}
@@ -182,7 +185,7 @@ func TestServerDoesNotStartWithoutItsCertificate(t *testing.T) {
 	files := newCertificateFiles(t)
 	files.renew(t, 1)
 	write(t, files.key, []byte("broken"))
-	s := newServer(t, testdb.New(t), roleAPI)
+	s := newServer(t, testdb.New(t), server.RoleAPI)
 	s.config.TLSCert, s.config.TLSKey = files.cert, files.key
 	if err := s.start(t.Context()); err == nil || !strings.Contains(err.Error(), "TLS certificate") {
 		t.Errorf("got %v", err)

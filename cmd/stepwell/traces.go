@@ -5,10 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/exaring/otelpgx"
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/multitracer"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
@@ -16,7 +12,6 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.40.0"
 
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
-	"github.com/stepwell-dev/stepwell/queue"
 )
 
 // otelConfig holds the standard OpenTelemetry variables that the SDK does not read by itself, or that decide whether
@@ -55,11 +50,11 @@ func (o otelConfig) enabled() (bool, error) {
 const exportTimeout = 3 * time.Second
 
 // newTraces returns the configured traces, or nil if tracing is disabled.
-func (s *server) newTraces(ctx context.Context) (*telemetry.Traces, error) {
-	if enabled, err := s.config.OpenTelemetry.enabled(); err != nil || !enabled {
+func (p *program) newTraces(ctx context.Context) (*telemetry.Traces, error) {
+	if enabled, err := p.config.OpenTelemetry.enabled(); err != nil || !enabled {
 		return nil, err
 	}
-	sampler, err := telemetry.ParseSampler(s.config.OpenTelemetry.Sampler, s.config.OpenTelemetry.SamplerArg)
+	sampler, err := telemetry.ParseSampler(p.config.OpenTelemetry.Sampler, p.config.OpenTelemetry.SamplerArg)
 	if err != nil {
 		return nil, err
 	}
@@ -74,55 +69,18 @@ func (s *server) newTraces(ctx context.Context) (*telemetry.Traces, error) {
 		return nil, fmt.Errorf("create trace exporter: %w", err)
 	}
 	// Export errors are reported only to this handler, which is global to the process.
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { s.logger.Warn("export traces", "error", err) }))
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { p.logger.Warn("export traces", "error", err) }))
 	return telemetry.NewTraces(sampler, sdktrace.WithBatcher(exporter), sdktrace.WithResource(attributes)), nil
 }
 
-// traceQueries traces a pool's statements, without their parameters, if they run within a span.
-func traceQueries(t *telemetry.Traces) func(*pgxpool.Config) {
-	return func(c *pgxpool.Config) {
-		if t == nil {
-			return
-		}
-		tracers := []pgx.QueryTracer{otelpgx.NewTracer(
-			otelpgx.WithTracerProvider(t.Provider()), otelpgx.WithDisableConnectionDetailsInAttributes(),
-		)}
-		if c.ConnConfig.Tracer != nil {
-			tracers = append(tracers, c.ConnConfig.Tracer)
-		}
-		c.ConnConfig.Tracer = multitracer.New(tracers...)
-	}
-}
-
-func (s *server) newTelemetry(q *queue.Queue) *telemetry.Telemetry {
-	options := telemetry.Options{
-		Gauges: q.Gauges, Pool: func() telemetry.PoolStat { return s.pool.Stat() },
-		ShareWaits: s.divided.Waits,
-		Traces:     s.traces, Now: time.Now, Build: build(),
-	}
-	if s.config.TLSCert != "" {
-		options.CertificateEnds = func() time.Time { return s.certificate.ends() }
-	}
-	if s.config.Archive != "" && s.role != roleAPI {
-		options.ArchiveFailures = s.archiveFailures.Load
-	}
-	if s.commits != nil {
-		options.Commits = s.commits
-	}
-	if s.role == roleAll || s.role == roleWorker {
-		options.Slots = s.config.Deliveries
-	}
-	return telemetry.New(options)
-}
-
 // stopTraces exports the remaining spans.
-func (s *server) stopTraces(ctx context.Context) {
-	if s.traces == nil {
+func (p *program) stopTraces(ctx context.Context) {
+	if p.traces == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, exportTimeout)
 	defer cancel()
-	if err := s.traces.Shutdown(ctx); err != nil {
-		s.logger.WarnContext(ctx, "export traces", "error", err)
+	if err := p.traces.Shutdown(ctx); err != nil {
+		p.logger.WarnContext(ctx, "export traces", "error", err)
 	}
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/server"
 )
 
 // object is a JSON object.
@@ -62,23 +63,23 @@ func reply(w io.Writer, commands ...object) {
 }
 
 // newTracedServer returns a server that is not yet started, and a recorder of its spans.
-func newTracedServer(t *testing.T) (*server, *tracetest.SpanRecorder) {
+func newTracedServer(t *testing.T) (*program, *tracetest.SpanRecorder) {
 	t.Helper()
 	sampler, err := telemetry.ParseSampler("", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	recorder := tracetest.NewSpanRecorder()
-	s := newServer(t, testdb.Indexed(t), roleAll)
+	s := newServer(t, testdb.Indexed(t), server.RoleAll)
 	s.traces = telemetry.NewTraces(sampler, sdktrace.WithSpanProcessor(recorder))
 	return s, recorder
 }
 
 // ask sends a request and returns the JSON of a 2xx response.
-func ask(t *testing.T, s *server, method, path, body string, header ...string) object {
+func ask(t *testing.T, s *program, method, path, body string, header ...string) object {
 	t.Helper()
 	header = append([]string{"Content-Type", "application/json", "Authorization", "Bearer " + s.config.APIKey}, header...)
-	resp := request(t, method, "http://"+s.addr+path, body, header...)
+	resp := request(t, method, "http://"+s.Addr()+path, body, header...)
 	data, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode/100 != 2 {
 		t.Fatalf("%s %s: got %s, %v: %s", method, path, resp.Status, err, data)
@@ -166,7 +167,7 @@ func waitForTrace(t *testing.T, recorder *tracetest.SpanRecorder, id trace.Trace
 
 // tracedFunction registers a function that passes its trace context on. It first records a step by calling the API, and
 // then has the server execute one. The returned function returns the received traceparents by type of call.
-func tracedFunction(t *testing.T, s *server) func() map[string][]string {
+func tracedFunction(t *testing.T, s *program) func() map[string][]string {
 	t.Helper()
 	var mu sync.Mutex
 	traceparents := map[string][]string{}
@@ -273,7 +274,7 @@ func TestWebhookCallerIsLinkedNotJoined(t *testing.T) {
 	s, recorder := newTracedServer(t)
 	mustStart(t, s)
 	const caller = "0af7651916cd43dd8448eb211c80319c"
-	request(t, "POST", "http://"+s.addr+"/hooks/none", "{}", "Traceparent", "00-"+caller+"-b7ad6b7169203331-01")
+	request(t, "POST", "http://"+s.Addr()+"/hooks/none", "{}", "Traceparent", "00-"+caller+"-b7ad6b7169203331-01")
 	for deadline := time.Now().Add(waitLimit); len(recorder.Ended()) == 0 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond) // the span ends after the response
 	}
@@ -305,7 +306,7 @@ func TestTracesAreExported(t *testing.T) {
 // TestTracingIsOffByDefault: no statement is traced and functions receive no trace context.
 func TestTracingIsOffByDefault(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, testdb.Indexed(t), roleAll)
+	s := newServer(t, testdb.Indexed(t), server.RoleAll)
 	headers := make(chan http.Header, 1)
 	s.config.Deployments = map[string]string{"shop": function(t, func(c received, w http.ResponseWriter) {
 		headers <- c.header
@@ -343,7 +344,7 @@ func TestTracingIsEnabledByEnvironment(t *testing.T) {
 			t.Errorf("%+v: got %v and %v, want %v and an error with %q", tt.config, enabled, err, tt.want, tt.err)
 		}
 	}
-	s := &server{config: config{OpenTelemetry: otelConfig{Exporter: "otlp", Sampler: "half"}}, logger: slog.New(slog.DiscardHandler)}
+	s := &program{config: config{OpenTelemetry: otelConfig{Exporter: "otlp", Sampler: "half"}}, logger: slog.New(slog.DiscardHandler)}
 	if _, err := s.newTraces(t.Context()); err == nil || !strings.Contains(err.Error(), "OTEL_TRACES_SAMPLER") {
 		t.Errorf("invalid sampler: got %v", err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
+	"github.com/stepwell-dev/stepwell/server"
 )
 
 // database is the database that commands in this process use, with its runs ordered by ID.
@@ -185,7 +186,7 @@ func TestServerDeletesExpiredRuns(t *testing.T) { // sets the environment
 	t.Setenv("DATABASE_URL", testdb.New(t))
 	d := newDatabase(t, 1)
 	d.add(t, eventlog.Request{RunID: d.runs[0], Type: entities.EventRunCompleted})
-	s := newServer(t, d.Config().ConnString(), roleWorker)
+	s := newServer(t, d.Config().ConnString(), server.RoleWorker)
 	s.config.Retention = time.Nanosecond
 	mustStart(t, s)
 	d.waitUntilEmpty(t)
@@ -235,12 +236,12 @@ func TestServerArchivesToFolder(t *testing.T) { // sets the environment
 	t.Setenv("DATABASE_URL", testdb.New(t))
 	d := newDatabase(t, 1)
 	d.add(t, eventlog.Request{RunID: d.runs[0], Type: entities.EventRunCompleted})
-	s := newServer(t, d.Config().ConnString(), roleWorker)
+	s := newServer(t, d.Config().ConnString(), server.RoleWorker)
 	s.config.Retention, s.config.Archive = time.Nanosecond, filepath.Join(t.TempDir(), "missing")
 	if err := s.start(t.Context()); err == nil || !strings.Contains(err.Error(), "missing") {
 		t.Fatalf("got %v, want an error about the missing folder", err)
 	}
-	s = newServer(t, d.Config().ConnString(), roleWorker)
+	s = newServer(t, d.Config().ConnString(), server.RoleWorker)
 	s.config.Retention, s.config.Archive = time.Nanosecond, t.TempDir()
 	mustStart(t, s)
 	d.waitUntilEmpty(t)

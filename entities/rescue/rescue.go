@@ -1,6 +1,6 @@
 // Package rescue keeps a panic in the work of one project from ending the process, and with it the work of all others.
-// Each goroutine that works for a project does its work in [Do], or in [Loop] if it never ends. It logs to the default
-// logger, since it is used where nothing else is logged.
+// Each goroutine that works for a project does its work in [Do], or in [Loop] if it never ends. It logs to the logger of
+// its context; see [WithLogger].
 package rescue
 
 import (
@@ -36,12 +36,26 @@ func IsPanic(err error) bool {
 	return ok
 }
 
+type loggerKey struct{}
+
+// WithLogger returns a context in which panics are logged to the logger. Without one they are logged to [slog.Default].
+func WithLogger(ctx context.Context, logger *slog.Logger) context.Context {
+	return context.WithValue(ctx, loggerKey{}, logger)
+}
+
+func loggerOf(ctx context.Context) *slog.Logger {
+	if logger, ok := ctx.Value(loggerKey{}).(*slog.Logger); ok {
+		return logger
+	}
+	return slog.Default()
+}
+
 // Do does work. If it panics, Do logs the stack, counts the panic, and returns a [Panic]. The locks and slots that the
 // work holds must be released by its deferred calls.
 func Do(ctx context.Context, work string, do func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
-			err = Caught(ctx, slog.Default(), work, value, debug.Stack())
+			err = Caught(ctx, loggerOf(ctx), work, value, debug.Stack())
 		}
 	}()
 	return do()

@@ -11,13 +11,11 @@ import (
 )
 
 // TestDo: the error says nothing of the panic, and the log has everything. Other errors are returned as they are.
-func TestDo(t *testing.T) { //nolint:paralleltest // it replaces the default logger
+func TestDo(t *testing.T) { //nolint:paralleltest // its panics are counted
 	var log bytes.Buffer
-	before := slog.Default()
-	defer slog.SetDefault(before)
-	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	ctx := WithLogger(t.Context(), slog.New(slog.NewTextHandler(&log, nil)))
 	counted := Panics()
-	err := Do(t.Context(), "test", func() error {
+	err := Do(ctx, "test", func() error {
 		return setIn(nil)
 	})
 	if !IsPanic(err) || !strings.Contains(err.Error(), Code) || strings.Contains(err.Error(), "nil map") {

@@ -17,7 +17,6 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
-	"github.com/stepwell-dev/stepwell/ui"
 )
 
 // ErrNoFile is returned for files that the dashboard does not have: those of another version, for example.
@@ -36,9 +35,8 @@ type static struct {
 	assets map[string]file // by name
 }
 
-// newStatic reads the embedded files and compresses them once.
-func newStatic(base string) (*static, error) {
-	files := ui.Files()
+// newStatic reads the files and compresses them once.
+func newStatic(files fs.FS, base string) (*static, error) {
 	index, err := fs.ReadFile(files, "index.html")
 	if err != nil {
 		return nil, fmt.Errorf("read dashboard: %w", err)

@@ -4,6 +4,7 @@ package ui
 
 import (
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"strings"
@@ -21,6 +22,8 @@ const Path = "/ui"
 
 // Options configures the dashboard.
 type Options struct {
+	// Files are those of the dashboard: index.html, and what it refers to below assets.
+	Files fs.FS
 	// PublicURL is the address at which browsers reach the server; empty if its path is / and its origin is not known.
 	PublicURL string
 	Sessions  *access.Sessions
@@ -56,7 +59,7 @@ func New(o Options) (*Server, error) {
 	if u.Host != "" {
 		s.origin, s.secure = u.Scheme+"://"+u.Host, u.Scheme == "https"
 	}
-	if s.static, err = newStatic(s.base); err != nil {
+	if s.static, err = newStatic(o.Files, s.base); err != nil {
 		return nil, err
 	}
 	return s, nil

@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"context"
@@ -67,11 +67,11 @@ func TestServerWaitsForItsDatabase(t *testing.T) {
 		Scheme: "postgres", User: url.UserPassword(config.User, config.Password), Host: database, Path: config.Database,
 		RawQuery: "sslmode=disable",
 	}
-	s := newServer(t, dsn.String(), roleAPI)
-	s.config.Listen = freeAddress(t)
-	base := "http://" + s.config.Listen
+	s := newServer(t, dsn.String(), RoleAPI)
+	s.Config.Listen = freeAddress(t)
+	base := "http://" + s.Config.Listen
 	started := make(chan error, 1)
-	go func() { started <- s.start(t.Context()) }()
+	go func() { started <- s.Start(t.Context()) }()
 	var resp *http.Response
 	until(t, "the server listens", func() bool {
 		resp, err = try(t, http.MethodGet, base+"/readyz", "")
@@ -95,7 +95,7 @@ func TestServerWaitsForItsDatabase(t *testing.T) {
 	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
-	defer s.stop(context.Background())
+	defer s.Stop(context.Background())
 	if got := request(t, http.MethodGet, base+"/readyz", ""); got.StatusCode != http.StatusOK {
 		t.Errorf("got %d from /readyz, want 200", got.StatusCode)
 	}
@@ -104,18 +104,18 @@ func TestServerWaitsForItsDatabase(t *testing.T) {
 // TestServerDoesNotWaitInVain: what does not change by itself ends the start, as its end does.
 func TestServerDoesNotWaitInVain(t *testing.T) {
 	t.Parallel()
-	wrong := newServer(t, testdb.New(t)+"&dbname=missing", roleAPI)
-	if err := wrong.start(t.Context()); err == nil || !strings.Contains(err.Error(), "missing") {
+	wrong := newServer(t, testdb.New(t)+"&dbname=missing", RoleAPI)
+	if err := wrong.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "missing") {
 		t.Errorf("got %v, want that there is no such database", err)
 	}
-	away := newServer(t, "postgres://u@"+freeAddress(t)+"/d", roleFunction)
-	if err := away.start(t.Context()); err == nil {
+	away := newServer(t, "postgres://u@"+freeAddress(t)+"/d", RoleFunction)
+	if err := away.Start(t.Context()); err == nil {
 		t.Error("a server in function mode started without a database")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	ended := newServer(t, "postgres://u@"+freeAddress(t)+"/d", roleAPI)
-	if err := ended.start(ctx); !errors.Is(err, context.Canceled) {
+	ended := newServer(t, "postgres://u@"+freeAddress(t)+"/d", RoleAPI)
+	if err := ended.Start(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want that it was asked to stop", err)
 	}
 	taken := freeAddress(t)
@@ -124,9 +124,9 @@ func TestServerDoesNotWaitInVain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
-	second := newServer(t, "postgres://u@"+freeAddress(t)+"/d", roleAPI)
-	second.config.Listen = taken
-	if err := second.start(t.Context()); err == nil || !strings.Contains(err.Error(), "STEPWELL_LISTEN") {
+	second := newServer(t, "postgres://u@"+freeAddress(t)+"/d", RoleAPI)
+	second.Config.Listen = taken
+	if err := second.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "STEPWELL_LISTEN") {
 		t.Errorf("got %v, want that the address is taken", err)
 	}
 }
@@ -136,7 +136,7 @@ func TestServerDoesNotWaitInVain(t *testing.T) {
 func TestStartGoesOnWhenTheDatabaseIsBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newServer(t, "", roleAll)
+		s := newServer(t, "", RoleAll)
 		other := errors.New("other")
 		for _, want := range []error{nil, other} {
 			answers := []error{&pgconn.PgError{Code: "57P03"}, &pgconn.ConnectError{}, want}

@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"context"
@@ -18,8 +18,8 @@ import (
 const thawPingTimeout = 2 * time.Second
 
 // newFunction returns the handlers' function mode, or nil in other roles.
-func (s *server) newFunction(ctx context.Context, q *queue.Queue) (*handlers.Function, error) {
-	if s.role != roleFunction {
+func (s *Server) newFunction(ctx context.Context, q *queue.Queue) (*handlers.Function, error) {
+	if s.Role != RoleFunction {
 		return nil, nil
 	}
 	options, err := s.workerOptions(ctx, q)
@@ -27,16 +27,16 @@ func (s *server) newFunction(ctx context.Context, q *queue.Queue) (*handlers.Fun
 		return nil, err
 	}
 	s.drainer = q.NewDrainer(options)
-	f := &handlers.Function{Drainer: s.drainer, Budget: s.config.DrainBudget}
-	if s.config.PublicURL == "" {
-		s.logger.WarnContext(ctx, "STEPWELL_PUBLIC_URL is not set: due work waits for the next scheduled drain")
+	f := &handlers.Function{Drainer: s.drainer, Budget: s.Config.DrainBudget}
+	if s.Config.PublicURL == "" {
+		s.Logger.WarnContext(ctx, "STEPWELL_PUBLIC_URL is not set: due work waits for the next scheduled drain")
 		return f, nil
 	}
-	if s.config.APIKey == "" && !s.config.Open {
+	if s.Config.APIKey == "" && !s.Config.Open {
 		return nil, errors.New("STEPWELL_PUBLIC_URL requires STEPWELL_API_KEY: the server derives its own credential from it")
 	}
-	longest := s.config.DrainBudget + s.config.Grace
-	f.Kick, err = handlers.NewKicker(s.config.PublicURL, s.config.APIKey, longest, time.Now, s.logger)
+	longest := s.Config.DrainBudget + s.Config.Grace
+	f.Kick, err = handlers.NewKicker(s.Config.PublicURL, s.Config.APIKey, longest, time.Now, s.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("STEPWELL_PUBLIC_URL: %w", err)
 	}
@@ -44,16 +44,16 @@ func (s *server) newFunction(ctx context.Context, q *queue.Queue) (*handlers.Fun
 }
 
 // newHub returns the hub. In function mode it is local to the process.
-func (s *server) newHub() *pg.Hub {
-	if s.role == roleFunction {
+func (s *Server) newHub() *pg.Hub {
+	if s.Role == RoleFunction {
 		return pg.NewLocalHub()
 	}
-	return pg.NewHub(s.pool, s.config.Schema+".hints", s.logger)
+	return pg.NewHub(s.pool, s.Config.Schema+".hints", s.Logger)
 }
 
 // suspendPool keeps the pool idle between requests in function mode.
-func (s *server) suspendPool(c *pgxpool.Config) {
-	if s.role != roleFunction {
+func (s *Server) suspendPool(c *pgxpool.Config) {
+	if s.Role != RoleFunction {
 		return
 	}
 	c.MinConns, c.MinIdleConns = 0, 0

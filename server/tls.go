@@ -1,9 +1,8 @@
-package main
+package server
 
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -91,28 +90,12 @@ func (c *certificate) reload(ctx context.Context, now time.Time) {
 	c.logger.InfoContext(ctx, "TLS certificate reloaded", "file", c.certFile, "expires", c.current.Leaf.NotAfter)
 }
 
-// checkTLS requires both files or neither.
-func (c config) checkTLS() error {
-	if (c.TLSCert == "") != (c.TLSKey == "") {
-		return errors.New("STEPWELL_TLS_CERT and STEPWELL_TLS_KEY belong together: set both, or neither for plain HTTP")
-	}
-	return nil
-}
-
-// scheme is the scheme of the server's URLs.
-func (c config) scheme() string {
-	if c.TLSCert != "" {
-		return "https"
-	}
-	return "http"
-}
-
 // useTLS makes the HTTP server use the configured certificate, if there is one.
-func (s *server) useTLS(h *http.Server) (err error) {
-	if s.config.TLSCert == "" {
+func (s *Server) useTLS(h *http.Server) (err error) {
+	if s.Config.TLSCert == "" {
 		return nil
 	}
-	if s.certificate, err = loadCertificate(s.config.TLSCert, s.config.TLSKey, s.logger); err != nil {
+	if s.certificate, err = loadCertificate(s.Config.TLSCert, s.Config.TLSKey, s.Logger); err != nil {
 		return err
 	}
 	h.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.certificate.get}

@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"cmp"
@@ -26,7 +26,7 @@ const (
 
 // awaitDatabase waits until the database can be reached. Meanwhile, requests are answered with 503. It fails if waiting
 // does not help, such as with a wrong password. In function mode it does not wait: nothing may run between requests.
-func (s *server) awaitDatabase(ctx context.Context) error {
+func (s *Server) awaitDatabase(ctx context.Context) error {
 	var waiting *http.Server
 	defer func() {
 		if waiting != nil {
@@ -36,7 +36,7 @@ func (s *server) awaitDatabase(ctx context.Context) error {
 	var failure error // of the server's address, for which it does not wait
 	err := s.untilAvailable(ctx, func() error {
 		err := s.reachDatabase(ctx)
-		if waiting == nil && s.waitsAfter(err) {
+		if waiting == nil && s.waitsAfter(err) && s.Config.Listen != "" {
 			if waiting, failure = s.serveWaiting(ctx); failure != nil {
 				return nil
 			}
@@ -47,7 +47,7 @@ func (s *server) awaitDatabase(ctx context.Context) error {
 }
 
 // untilAvailable calls do, and again while it fails because the database is away. It logs that it waits.
-func (s *server) untilAvailable(ctx context.Context, do func() error) error {
+func (s *Server) untilAvailable(ctx context.Context, do func() error) error {
 	var logged time.Time
 	for {
 		err := do()
@@ -56,7 +56,7 @@ func (s *server) untilAvailable(ctx context.Context, do func() error) error {
 		}
 		if now := time.Now(); now.Sub(logged) >= awaitLog {
 			logged = now
-			s.logger.WarnContext(ctx, "waiting for the database: it cannot be reached", "error", err)
+			s.Logger.WarnContext(ctx, "waiting for the database: it cannot be reached", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -67,14 +67,15 @@ func (s *server) untilAvailable(ctx context.Context, do func() error) error {
 }
 
 // waitsAfter reports whether an error of the start is the database's, and the server waits for it.
-func (s *server) waitsAfter(err error) bool { return s.role != roleFunction && pg.IsUnavailable(err) }
+func (s *Server) waitsAfter(err error) bool { return s.Role != RoleFunction && pg.IsUnavailable(err) }
 
 // reachDatabase connects to the database once.
-func (s *server) reachDatabase(ctx context.Context) error {
-	config, err := pgxpool.ParseConfig(s.config.DatabaseURL) // which may have parameters of the pool
+func (s *Server) reachDatabase(ctx context.Context) error {
+	config, err := pgxpool.ParseConfig(s.Config.DatabaseURL) // which may have parameters of the pool
 	if err != nil {
 		return fmt.Errorf("parse database URL: %w", err)
 	}
+	s.install(config)
 	trying, cancel := context.WithTimeout(ctx, awaitTimeout)
 	defer cancel()
 	conn, err := pgx.ConnectConfig(trying, config.ConnConfig)
@@ -85,9 +86,9 @@ func (s *server) reachDatabase(ctx context.Context) error {
 }
 
 // serveWaiting answers on the server's address while the server waits for the database.
-func (s *server) serveWaiting(ctx context.Context) (*http.Server, error) {
+func (s *Server) serveWaiting(ctx context.Context) (*http.Server, error) {
 	var l net.ListenConfig
-	listener, err := l.Listen(ctx, "tcp", s.config.Listen)
+	listener, err := l.Listen(ctx, "tcp", s.Config.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w (set another address with STEPWELL_LISTEN)", err)
 	}

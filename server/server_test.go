@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -20,31 +19,24 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// TestMain runs the command instead of the tests if a test has started this process as the command.
-func TestMain(m *testing.M) {
-	if os.Getenv(asCommand) != "" {
-		main()
-		return
-	}
-	testdb.Main(m)
-}
+func TestMain(m *testing.M) { testdb.Main(m) }
 
 // newServer returns a server on a free port, not yet started.
-func newServer(t *testing.T, dsn string, r role) *server {
+func newServer(t *testing.T, dsn string, r Role) *Server {
 	t.Helper()
-	c := defaults()
+	c := Defaults()
 	c.DatabaseURL, c.Listen, c.Deliveries, c.AllowAddresses, c.Open = dsn, "127.0.0.1:0", 10, "loopback", true
-	return &server{config: c, role: r, logger: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	return &Server{Options: Options{Config: c, Role: r, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}}
 }
 
-func mustStart(t *testing.T, s *server) {
+func mustStart(t *testing.T, s *Server) {
 	t.Helper()
-	if err := s.start(t.Context()); err != nil {
+	if err := s.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(sync.OnceFunc(func() {
 		if s.pool.Ping(context.Background()) == nil { // not yet stopped by the test
-			s.stop(context.Background())
+			s.Stop(context.Background())
 		}
 	}))
 }
@@ -77,7 +69,7 @@ func try(t *testing.T, method, url, body string, header ...string) (*http.Respon
 }
 
 // wantStopped checks that a server has closed its listener and its pool.
-func wantStopped(t *testing.T, s *server) {
+func wantStopped(t *testing.T, s *Server) {
 	t.Helper()
 	if s.addr != "" {
 		if conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.addr); err == nil {
@@ -94,9 +86,9 @@ func wantStopped(t *testing.T, s *server) {
 
 func TestRolesServeOrDeliver(t *testing.T) {
 	t.Parallel()
-	for r, want := range map[role]struct {
+	for r, want := range map[Role]struct {
 		api, delivers bool
-	}{roleAll: {true, true}, roleAPI: {true, false}, roleWorker: {false, true}} {
+	}{RoleAll: {true, true}, RoleAPI: {true, false}, RoleWorker: {false, true}} {
 		t.Run(string(r), func(t *testing.T) {
 			t.Parallel()
 			s := newServer(t, testdb.New(t), r)
@@ -115,7 +107,7 @@ func TestRolesServeOrDeliver(t *testing.T) {
 			if (s.worker != nil) != want.delivers {
 				t.Errorf("delivers: %v, want %v", s.worker != nil, want.delivers)
 			}
-			s.stop(t.Context())
+			s.Stop(t.Context())
 			wantStopped(t, s)
 		})
 	}
@@ -124,11 +116,11 @@ func TestRolesServeOrDeliver(t *testing.T) {
 func TestConcurrentStartOnEmptyDatabase(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.Empty(t)
-	servers := []*server{newServer(t, dsn, roleAll), newServer(t, dsn, roleAll)}
+	servers := []*Server{newServer(t, dsn, RoleAll), newServer(t, dsn, RoleAll)}
 	errs := make([]error, len(servers))
 	var wg sync.WaitGroup
 	for i, s := range servers {
-		wg.Go(func() { errs[i] = s.start(t.Context()) })
+		wg.Go(func() { errs[i] = s.Start(t.Context()) })
 	}
 	wg.Wait()
 	for i, s := range servers {
@@ -139,7 +131,7 @@ func TestConcurrentStartOnEmptyDatabase(t *testing.T) {
 		if got := request(t, http.MethodGet, "http://"+s.addr+"/sdk/v2/runs", ""); got.StatusCode != http.StatusOK {
 			t.Errorf("server %d: got %s", i, got.Status)
 		}
-		s.stop(t.Context())
+		s.Stop(t.Context())
 		wantStopped(t, s)
 	}
 }
@@ -152,22 +144,22 @@ func TestStartFails(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = taken.Close() })
 	for name, tt := range map[string]struct {
-		change func(*config)
+		change func(*Config)
 		want   string
 	}{
-		"port taken": {func(c *config) { c.Listen = taken.Addr().String() }, "STEPWELL_LISTEN"},
+		"port taken": {func(c *Config) { c.Listen = taken.Addr().String() }, "STEPWELL_LISTEN"},
 		"no database URL": {
-			func(c *config) { c.DatabaseURL = "postgres://x y" }, "database URL",
+			func(c *Config) { c.DatabaseURL = "postgres://x y" }, "database URL",
 		},
-		"schema":             {func(c *config) { c.Schema = "Robert'); DROP" }, "schema name"},
-		"deployment address": {func(c *config) { c.Deployments = map[string]string{"a": "http://10.0.0.1"} }, "a: the server does not call 10.0.0.1"},
-		"deployment URL":     {func(c *config) { c.Deployments = map[string]string{"a": "b"} }, "STEPWELL_DEPLOYMENTS"},
+		"schema":             {func(c *Config) { c.Schema = "Robert'); DROP" }, "schema name"},
+		"deployment address": {func(c *Config) { c.Deployments = map[string]string{"a": "http://10.0.0.1"} }, "a: the server does not call 10.0.0.1"},
+		"deployment URL":     {func(c *Config) { c.Deployments = map[string]string{"a": "b"} }, "STEPWELL_DEPLOYMENTS"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newServer(t, testdb.New(t), roleAll)
-			tt.change(&s.config)
-			if err := s.start(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) {
+			s := newServer(t, testdb.New(t), RoleAll)
+			tt.change(&s.Config)
+			if err := s.Start(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want an error about %s", err, tt.want)
 			}
 			wantStopped(t, s)
@@ -177,8 +169,8 @@ func TestStartFails(t *testing.T) {
 
 func TestDeploymentsAreRegisteredAtStart(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, testdb.New(t), roleAPI)
-	s.config.Deployments = map[string]string{"shop": "http://127.0.0.1:3000"}
+	s := newServer(t, testdb.New(t), RoleAPI)
+	s.Config.Deployments = map[string]string{"shop": "http://127.0.0.1:3000"}
 	mustStart(t, s)
 	body, err := io.ReadAll(request(t, http.MethodGet, "http://"+s.addr+"/v1/deployments", "").Body)
 	if err != nil || !strings.Contains(string(body), `"id":"shop","url":"http://127.0.0.1:3000"`) {
@@ -210,6 +202,16 @@ func (s *signalWriter) Write(p []byte) (int, error) {
 // waitLimit is how long tests wait for something to happen.
 const waitLimit = 2 * time.Minute
 
+// until waits until the condition holds.
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(waitLimit); !holds(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("timed out: %s", what)
+		}
+	}
+}
+
 func await(t *testing.T, what string, c <-chan struct{}) {
 	t.Helper()
 	select {
@@ -239,9 +241,9 @@ func workAndAcknowledge(t *testing.T, topic string, delivery http.Header) error 
 func TestShutdownFinishesDeliveries(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
-	s := newServer(t, dsn, roleAll)
+	s := newServer(t, dsn, RoleAll)
 	stopping := newSignalWriter(t.Output(), "msg=stopping")
-	s.logger = slog.New(slog.NewTextHandler(stopping, nil))
+	s.Logger = slog.New(slog.NewTextHandler(stopping, nil))
 
 	started, worked := make(chan struct{}), make(chan error, 1)
 	app := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -250,18 +252,18 @@ func TestShutdownFinishesDeliveries(t *testing.T) {
 		worked <- workAndAcknowledge(t, "http://"+s.addr+"/sdk/queues-proxy/api/v3/topic/__wkf_step_a", r.Header)
 	}))
 	t.Cleanup(app.Close)
-	s.config.Deployments = map[string]string{"shop": app.URL}
+	s.Config.Deployments = map[string]string{"shop": app.URL}
 	// Not mustStart: serve stops the server.
 	ctx, cancel := context.WithCancel(t.Context())
 	ready, done := make(chan struct{}), make(chan error, 1)
 	go func() {
-		if err := s.start(ctx); err != nil {
+		if err := s.Start(ctx); err != nil {
 			done <- err
 			close(ready)
 			return
 		}
 		close(ready)
-		done <- s.serve(ctx)
+		done <- s.Serve(ctx)
 	}()
 	await(t, "the start", ready)
 	base := "http://" + s.addr + "/sdk"
@@ -280,7 +282,7 @@ func TestShutdownFinishesDeliveries(t *testing.T) {
 	if rest, err := io.ReadAll(stream.Body); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("stream: got %q and %v, want io.ErrUnexpectedEOF", rest, err)
 	}
-	if took := time.Since(free); took >= shutdownTimeout {
+	if took := time.Since(free); took >= ShutdownTimeout {
 		t.Errorf("the stream was cut off after %s: stopping waited for it", took)
 	}
 	if err := <-done; err != nil {
@@ -298,26 +300,14 @@ func TestShutdownFinishesDeliveries(t *testing.T) {
 	}
 }
 
-// TestServeEndsWellIfItIsStoppedWhileItStarts: a supervisor takes another exit code for a crash.
-func TestServeEndsWellIfItIsStoppedWhileItStarts(t *testing.T) {
-	t.Parallel()
-	ctx, stop := context.WithCancel(t.Context())
-	stop()
-	c := defaults()
-	c.DatabaseURL = testdb.New(t)
-	if err := (serveCmd{Role: roleAll}).Run(ctx, c, slog.New(slog.DiscardHandler)); err != nil {
-		t.Errorf("got %v", err)
-	}
-}
-
 func TestServeEndsWhenListenerFails(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, testdb.New(t), roleAll)
+	s := newServer(t, testdb.New(t), RoleAll)
 	mustStart(t, s)
 	if err := s.http.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.serve(t.Context()); !errors.Is(err, http.ErrServerClosed) {
+	if err := s.Serve(t.Context()); !errors.Is(err, http.ErrServerClosed) {
 		t.Errorf("got %v, want %v", err, http.ErrServerClosed)
 	}
 	wantStopped(t, s)

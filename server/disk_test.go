@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"io"
@@ -16,7 +16,7 @@ import (
 // TestFullDiskMakesServerUnready: after single statements and batches, and only for a while.
 func TestFullDiskMakesServerUnready(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, testdb.New(t), roleAPI)
+	s := newServer(t, testdb.New(t), RoleAPI)
 	mustStart(t, s)
 	base := "http://" + s.addr
 	var shift atomic.Int64
@@ -41,7 +41,7 @@ func TestFullDiskMakesServerUnready(t *testing.T) {
 	}
 	for name, write := range map[string]func() int{
 		"statement": func() int {
-			return request(t, http.MethodPost, base+stepTopic, "x", "Vqs-Deployment-Id", "shop").StatusCode
+			return request(t, http.MethodPost, base+"/sdk/queues-proxy/api/v3/topic/__wkf_step_a", "x", "Vqs-Deployment-Id", "shop").StatusCode
 		},
 		"batch": func() int {
 			var b pgx.Batch

@@ -1,9 +1,13 @@
-package main
+// Package server wires the packages together to one Stepwell process: it opens the database, serves the API and
+// delivers. The command and package embedded start it; it has no dashboard, no command line and no settings of its own.
+// It may import everything but those.
+package server
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -22,6 +26,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/stats"
+	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 	"github.com/stepwell-dev/stepwell/handlers"
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
 	"github.com/stepwell-dev/stepwell/migrations"
@@ -34,22 +39,23 @@ import (
 	"github.com/stepwell-dev/stepwell/starts/schedule/scheduler"
 )
 
-// role selects the parts of the server that a process runs.
-type role string
+// Role selects the parts of the server that a process runs.
+type Role string
 
+// The roles.
 const (
-	roleAll      role = "all"
-	roleAPI      role = "api"      // serves requests, delivers nothing
-	roleWorker   role = "worker"   // delivers, serves only probes and metrics
-	roleFunction role = "function" // serves requests and delivers during drain requests; idle in between
+	RoleAll      Role = "all"
+	RoleAPI      Role = "api"      // serves requests, delivers nothing
+	RoleWorker   Role = "worker"   // delivers, serves only probes and metrics
+	RoleFunction Role = "function" // serves requests and delivers during drain requests; idle in between
 )
 
-// shutdownTimeout is how long requests may take to finish at shutdown.
-const shutdownTimeout = 3 * time.Second
+// ShutdownTimeout is how long requests may take to finish at shutdown.
+const ShutdownTimeout = 3 * time.Second
 
-// sessionTimeouts bound how long a request waits for the database, and how long a hanging process can hold locks. All
+// SessionTimeouts bound how long a request waits for the database, and how long a hanging process can hold locks. All
 // statements of the server are short.
-var sessionTimeouts = map[string]string{
+var SessionTimeouts = map[string]string{
 	"statement_timeout":                   "30s",
 	"lock_timeout":                        "10s",
 	"idle_in_transaction_session_timeout": "15s",
@@ -57,22 +63,42 @@ var sessionTimeouts = map[string]string{
 
 // setSessionTimeouts applies the timeouts that the database URL does not set.
 func setSessionTimeouts(c *pgxpool.Config) {
-	for name, value := range sessionTimeouts {
+	for name, value := range SessionTimeouts {
 		if _, ok := c.ConnConfig.RuntimeParams[name]; !ok {
 			c.ConnConfig.RuntimeParams[name] = value
 		}
 	}
 }
 
-// server is a running Stepwell. The zero value with config, role and logger set can be started.
-type server struct {
-	config config
-	role   role
-	logger *slog.Logger
-	// local means that the server is open because it listens on a loopback address.
-	local bool
-	// pullByDefault lets apps of the Workflow SDK ask for their deliveries by default.
-	pullByDefault bool
+// Options configures a [Server].
+type Options struct {
+	Config
+	Role   Role
+	Logger *slog.Logger
+	// Build is what the program was built from.
+	Build telemetry.Build
+	// UI has the files of the dashboard; nil for none.
+	UI fs.FS
+	// Traces are the caller's, who shuts them down after the server; nil for none.
+	Traces *telemetry.Traces
+	// Archive returns what stores a run before it is deleted; nil if nothing does.
+	Archive func(context.Context, *pgxpool.Pool) (Archive, error)
+	// Install changes the configuration of each connection to the database, before the server does; nil for nothing.
+	Install func(*pgxpool.Config)
+	// Migrated tells that the caller has migrated the schema.
+	Migrated bool
+	// Local means that the server is open because it listens on a loopback address.
+	Local bool
+	// PullByDefault lets apps of the Workflow SDK ask for their deliveries by default.
+	PullByDefault bool
+}
+
+// Archive stores a run before it is deleted, and returns how large it is.
+type Archive = func(context.Context, entities.Project, entities.RunID) (upkeep.RunSize, error)
+
+// Server is a running Stepwell. The zero value with the options set can be started.
+type Server struct {
+	Options
 
 	pool        *pgxpool.Pool
 	divided     *pg.Connections
@@ -84,11 +110,11 @@ type server struct {
 	hub         *pg.Hub
 	clock       *pg.Clock
 	log         *eventlog.Log
-	traces      *telemetry.Traces // nil if disabled
 	telemetry   *telemetry.Telemetry
 	worker      *queue.Worker  // nil in roles api and function
 	drainer     *queue.Drainer // nil except in role function
-	http        *http.Server
+	api         http.Handler
+	http        *http.Server // nil if the server does not listen
 	certificate *certificate // nil for plain HTTP
 	// archiveFailures counts the runs that could not be archived.
 	archiveFailures atomic.Int64
@@ -100,13 +126,14 @@ type server struct {
 	httpDone        chan error
 }
 
-// start migrates the database and starts serving and delivering. On an error it stops what it has started.
-func (s *server) start(ctx context.Context) (err error) {
+// Start migrates the database and starts serving and delivering. On an error it stops what it has started.
+func (s *Server) Start(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
-			s.stop(context.WithoutCancel(ctx))
+			s.Stop(context.WithoutCancel(ctx))
 		}
 	}()
+	ctx = rescue.WithLogger(ctx, s.Logger)
 	if err := s.connect(ctx); err != nil {
 		return err
 	}
@@ -115,13 +142,13 @@ func (s *server) start(ctx context.Context) (err error) {
 		return err
 	}
 	s.hub = s.newHub()
-	q, err := queue.New(s.pool, s.config.Schema, s.hub)
+	q, err := queue.New(s.pool, s.Config.Schema, s.hub)
 	if err != nil {
 		return err
 	}
 	s.telemetry = s.newTelemetry(q)
 	s.log = eventlog.New(s.pool, s.hub, q, s.clock.Now, eventlog.WithObserver(s.telemetry), eventlog.WithGroup(q.Group()))
-	if s.allowed, err = s.config.allowed(); err != nil {
+	if s.allowed, err = s.Config.Allowed(); err != nil {
 		return err
 	}
 	if err := s.registerDeployments(ctx, q); err != nil {
@@ -132,52 +159,61 @@ func (s *server) start(ctx context.Context) (err error) {
 		return err
 	}
 	s.startBackground(ctx)
+	s.api = s.handler(ctx, q, function)
 	// Listen before delivering: functions call the API while they run.
-	if err := s.listen(ctx, s.handler(ctx, q, function)); err != nil {
+	if err := s.listen(ctx, s.api); err != nil {
 		return err
 	}
-	if s.role == roleAPI || s.role == roleFunction {
+	if s.Role == RoleAPI || s.Role == RoleFunction {
 		return nil
 	}
 	return s.untilAvailable(ctx, func() error { return s.startWorker(ctx, q) })
 }
 
 // connect migrates the database and opens the pool.
-func (s *server) connect(ctx context.Context) (err error) {
-	slog.SetDefault(s.logger) // for what no logger is passed to, such as package rescue
+func (s *Server) connect(ctx context.Context) (err error) {
 	if err := s.awaitDatabase(ctx); err != nil {
 		return err
 	}
-	s.primary = pg.NewPrimary(time.Now, s.logger)
-	if err := s.primary.Find(ctx, s.config.DatabaseURL); err != nil {
+	s.primary = pg.NewPrimary(time.Now, s.Logger)
+	if err := s.primary.Find(ctx, s.Config.DatabaseURL); err != nil {
 		return err
 	}
-	migrator := migrations.Migrator{Logger: s.logger}
-	if err := migrator.Up(ctx, s.config.DatabaseURL, s.config.Schema, s.primary.Install); err != nil {
+	if err := s.migrate(ctx); err != nil {
 		return err
 	}
 	s.disk.now, s.divided = time.Now, pg.NewConnections(time.Now)
-	if s.traces == nil { // tests may set it
-		if s.traces, err = s.newTraces(ctx); err != nil {
-			return err
-		}
-	}
-	s.pool, err = migrations.Pool(ctx, s.config.DatabaseURL, s.config.Schema,
-		s.primary.Install, pg.InstallEpochs, setSessionTimeouts, pg.InstallDeadlines, s.disk.install, s.divided.Install,
-		s.suspendPool, traceQueries(s.traces))
+	s.pool, err = migrations.Pool(ctx, s.Config.DatabaseURL, s.Config.Schema,
+		s.install, s.primary.Install, pg.InstallEpochs, setSessionTimeouts, pg.InstallDeadlines, s.disk.install, s.divided.Install,
+		s.suspendPool, traceQueries(s.Traces))
 	if err != nil {
 		return err
 	}
-	if s.role != roleFunction {
-		s.commits = pg.NewCommitProbe(s.pool.Config().ConnConfig, s.primary, time.Now, s.logger)
+	if s.Role != RoleFunction {
+		s.commits = pg.NewCommitProbe(s.pool.Config().ConnConfig, s.primary, time.Now, s.Logger)
 	}
 	started := time.Now()
 	s.clock = pg.NewClock(func() time.Duration { return time.Since(started) })
 	return s.clock.Compare(ctx, s.pool)
 }
 
+func (s *Server) migrate(ctx context.Context) error {
+	if s.Migrated {
+		return nil
+	}
+	migrator := migrations.Migrator{Logger: s.Logger}
+	return migrator.Up(ctx, s.Config.DatabaseURL, s.Config.Schema, s.install, s.primary.Install)
+}
+
+// install changes the configuration of connections as the caller wants it.
+func (s *Server) install(c *pgxpool.Config) {
+	if s.Install != nil {
+		s.Install(c)
+	}
+}
+
 // problem returns why the server cannot work although the database is reachable, or "".
-func (s *server) problem() string {
+func (s *Server) problem() string {
 	if full := s.disk.problem(); full != "" || s.commits == nil {
 		return full
 	}
@@ -185,12 +221,12 @@ func (s *server) problem() string {
 }
 
 // startWorker starts delivering.
-func (s *server) startWorker(ctx context.Context, q *queue.Queue) error {
+func (s *Server) startWorker(ctx context.Context, q *queue.Queue) error {
 	options, err := s.workerOptions(ctx, q)
 	if err != nil {
 		return err
 	}
-	worker, err := q.NewWorker(s.config.Schema, options)
+	worker, err := q.NewWorker(s.Config.Schema, options)
 	if err != nil {
 		return err
 	}
@@ -202,17 +238,17 @@ func (s *server) startWorker(ctx context.Context, q *queue.Queue) error {
 }
 
 // tellUnknown logs which flows have runs that this server leaves to a later version of it.
-func (s *server) tellUnknown(ctx context.Context, e *engine.Engine) error {
+func (s *Server) tellUnknown(ctx context.Context, e *engine.Engine) error {
 	unknown, err := e.UnknownFlows(ctx)
 	if err == nil && len(unknown) > 0 {
-		s.logger.WarnContext(ctx, "flows have rules that this server does not know: update it", "deployments", unknown)
+		s.Logger.WarnContext(ctx, "flows have rules that this server does not know: update it", "deployments", unknown)
 	}
 	return err
 }
 
 // registerDeployments registers the deployments in the configuration.
-func (s *server) registerDeployments(ctx context.Context, q *queue.Queue) error {
-	for id, deploymentURL := range s.config.Deployments {
+func (s *Server) registerDeployments(ctx context.Context, q *queue.Queue) error {
+	for id, deploymentURL := range s.Config.Deployments {
 		if u, err := url.Parse(deploymentURL); err == nil {
 			if err := s.allowed.CheckURL(u); err != nil {
 				return fmt.Errorf("%s: %w", id, err)
@@ -220,7 +256,7 @@ func (s *server) registerDeployments(ctx context.Context, q *queue.Queue) error 
 		}
 		_, err := q.PutDeployment(ctx, entities.DefaultProject, id, deploymentURL)
 		if errors.Is(err, queue.ErrNotRescheduled) {
-			s.logger.WarnContext(ctx, "STEPWELL_DEPLOYMENTS", "error", err)
+			s.Logger.WarnContext(ctx, "STEPWELL_DEPLOYMENTS", "error", err)
 		} else if err != nil {
 			return err
 		}
@@ -228,12 +264,12 @@ func (s *server) registerDeployments(ctx context.Context, q *queue.Queue) error 
 	return nil
 }
 
-func (s *server) workerOptions(ctx context.Context, q *queue.Queue) (queue.WorkerOptions, error) {
+func (s *Server) workerOptions(ctx context.Context, q *queue.Queue) (queue.WorkerOptions, error) {
 	retention, err := s.retention(ctx)
 	if err != nil {
 		return queue.WorkerOptions{}, err
 	}
-	runs := engine.New(q, s.log).WithPublicURL(s.config.PublicURL)
+	runs := engine.New(q, s.log).WithPublicURL(s.Config.PublicURL)
 	if err := s.tellUnknown(ctx, runs); err != nil {
 		return queue.WorkerOptions{}, err
 	}
@@ -242,38 +278,38 @@ func (s *server) workerOptions(ctx context.Context, q *queue.Queue) (queue.Worke
 	work[message.WorkCollection] = collector.New(q, s.log).Handler()
 	work[message.WorkProbe] = prober.New(q).Handler()
 	return queue.WorkerOptions{
-		Deliveries: s.config.Deliveries, MaxDeliveries: s.config.MaxDeliveries,
-		FailureWindow: s.config.FailureWindow, BodyMemory: s.config.BodyMemory << 20,
-		Grace: s.config.Grace, Logger: s.logger, Allowed: s.allowed,
-		Signer:   q.NewSigner(time.Now, s.logger),
+		Deliveries: s.Config.Deliveries, MaxDeliveries: s.Config.MaxDeliveries,
+		FailureWindow: s.Config.FailureWindow, BodyMemory: s.Config.BodyMemory << 20,
+		Grace: s.Config.Grace, Logger: s.Logger, Allowed: s.allowed,
+		Signer:   q.NewSigner(time.Now, s.Logger),
 		Handlers: work, World: handlers.World(handlers.Options{
-			Pool: s.pool, Log: s.log, Queue: q, Logger: s.logger, Fence: s.config.SpecFence,
+			Pool: s.pool, Log: s.log, Queue: q, Logger: s.Logger, Fence: s.Config.SpecFence,
 		}), Retention: retention, Stats: stats.NewFollower(s.pool), Observer: s.telemetry,
-		Program: cluster.Program{Version: version(), Commit: build().Commit, Role: string(s.role)},
+		Program: cluster.Program{Version: s.Build.Version, Commit: s.Build.Commit, Role: string(s.Role)},
 	}, nil
 }
 
 // startBackground starts the hub and the task that records when keys are used. In function mode nothing may run
 // between requests.
-func (s *server) startBackground(ctx context.Context) {
-	if s.role == roleFunction {
+func (s *Server) startBackground(ctx context.Context) {
+	if s.Role == RoleFunction {
 		return
 	}
 	ctx, s.stopHub = context.WithCancel(context.WithoutCancel(ctx))
 	s.background(ctx, "hub", func() { s.hub.Run(ctx) })
 	s.background(ctx, "clock", func() { s.clock.Run(ctx, s.pool) })
-	s.background(ctx, "keys", func() { s.keys.Run(ctx, s.logger) })
+	s.background(ctx, "keys", func() { s.keys.Run(ctx, s.Logger) })
 	s.background(ctx, "commits", func() { s.commits.Run(ctx) })
 	s.background(ctx, "watch", func() { s.primary.Watch(ctx, s.pool.Config().ConnConfig) })
 	s.background(ctx, "survey", func() { s.primary.KeepSurveying(ctx, s.pool.Config().ConnConfig) })
 }
 
 // background runs a task that ends with its context.
-func (s *server) background(ctx context.Context, name string, run func()) {
+func (s *Server) background(ctx context.Context, name string, run func()) {
 	s.running.Go(func() { rescue.Loop(ctx, name, run) })
 }
 
-func (s *server) handler(ctx context.Context, q *queue.Queue, function *handlers.Function) http.Handler {
+func (s *Server) handler(ctx context.Context, q *queue.Queue, function *handlers.Function) http.Handler {
 	var stopping, draining context.Context
 	stopping, s.setUnready = context.WithCancel(context.WithoutCancel(ctx))
 	draining, s.endStreams = context.WithCancel(context.WithoutCancel(ctx))
@@ -283,45 +319,49 @@ func (s *server) handler(ctx context.Context, q *queue.Queue, function *handlers
 		Streams:        read.NewStreams(s.pool, s.hub, time.Now),
 		Queue:          q,
 		Keys:           s.keys,
-		APIKey:         s.config.APIKey,
+		APIKey:         s.Config.APIKey,
 		Allowed:        s.allowed,
-		PullByDefault:  s.pullByDefault,
-		Fence:          s.config.SpecFence,
-		Open:           s.config.Open,
-		Local:          s.local,
-		TrustedProxies: s.config.TrustedProxies,
-		Requests:       s.config.Requests, RequestMemory: s.config.RequestMemory << 20,
-		Readers:   s.config.Readers,
-		UI:        s.config.UI,
-		PublicURL: s.config.PublicURL,
-		Version:   version(),
-		Telemetry: s.telemetry, Logger: s.logger,
+		PullByDefault:  s.PullByDefault,
+		Fence:          s.Config.SpecFence,
+		Open:           s.Config.Open,
+		Local:          s.Local,
+		TrustedProxies: s.Config.TrustedProxies,
+		Requests:       s.Config.Requests, RequestMemory: s.Config.RequestMemory << 20,
+		Readers:   s.Config.Readers,
+		UI:        s.UI,
+		PublicURL: s.Config.PublicURL,
+		Version:   s.Build.Version,
+		Telemetry: s.telemetry, Logger: s.Logger,
 		Stopping: stopping,
 		Draining: draining,
 		Function: function,
 		Unready:  s.problem,
 	}
-	if s.role == roleWorker {
+	if s.Role == RoleWorker {
 		return handlers.NewProbes(options)
 	}
 	return handlers.New(options)
 }
 
-func (s *server) listen(ctx context.Context, h http.Handler) error {
+func (s *Server) listen(ctx context.Context, h http.Handler) error {
+	if s.Config.Listen == "" {
+		return nil
+	}
 	var l net.ListenConfig
-	listener, err := l.Listen(ctx, "tcp", s.config.Listen)
+	listener, err := l.Listen(ctx, "tcp", s.Config.Listen)
 	if err != nil {
 		return fmt.Errorf("listen: %w (set another address with STEPWELL_LISTEN)", err)
 	}
 	s.addr = listener.Addr().String()
 	s.http = &http.Server{
 		Handler:           limitStalls(h, writeTimeout),
+		BaseContext:       func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 		ReadHeaderTimeout: readHeaderTimeout,
 		MaxHeaderBytes:    maxHeader,
 		IdleTimeout:       idleTimeout,
 		// Go's own answer to OPTIONS * waits for the request's body without a time limit.
 		DisableGeneralOptionsHandler: true,
-		ErrorLog:                     slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug),
+		ErrorLog:                     slog.NewLogLogger(s.Logger.Handler(), slog.LevelDebug),
 	}
 	if err := s.useTLS(s.http); err != nil {
 		return errors.Join(err, listener.Close())
@@ -333,31 +373,31 @@ func (s *server) listen(ctx context.Context, h http.Handler) error {
 		serve = func(l net.Listener) error { return s.http.ServeTLS(l, "", "") } // the configuration has the certificate
 	}
 	s.running.Go(func() { s.httpDone <- serve(listener) })
-	s.logger.InfoContext(ctx, "listening", "addr", s.addr, "scheme", s.config.scheme(), "role", s.role)
+	s.Logger.InfoContext(ctx, "listening", "addr", s.addr, "scheme", s.Config.Scheme(), "role", s.Role)
 	return nil
 }
 
-// serve waits until ctx is done or the HTTP server fails, and stops the server.
-func (s *server) serve(ctx context.Context) (err error) {
+// Serve waits until ctx is done or the HTTP server fails, and stops the server.
+func (s *Server) Serve(ctx context.Context) (err error) {
 	select {
 	case <-ctx.Done():
 	case httpErr := <-s.httpDone:
 		err = fmt.Errorf("serve: %w", httpErr)
 	}
-	s.logger.InfoContext(ctx, "stopping")
-	s.stop(context.WithoutCancel(ctx))
+	s.Logger.InfoContext(ctx, "stopping")
+	s.Stop(context.WithoutCancel(ctx))
 	return err
 }
 
-// stop stops the server in order: it becomes unready and takes no new work; deliveries get their grace period, during
+// Stop stops the server in order: it becomes unready and takes no new work; deliveries get their grace period, during
 // which the API still serves the functions; unfinished ones keep their leases; then everything is closed.
-func (s *server) stop(ctx context.Context) {
+func (s *Server) Stop(ctx context.Context) {
 	if s.setUnready != nil {
 		s.setUnready()
 	}
 	if s.worker != nil {
 		if err := s.worker.Stop(ctx); err != nil {
-			s.logger.ErrorContext(ctx, "stop deliveries", "error", err)
+			s.Logger.ErrorContext(ctx, "stop deliveries", "error", err)
 		}
 	}
 	if s.drainer != nil {
@@ -367,7 +407,7 @@ func (s *server) stop(ctx context.Context) {
 		s.endStreams()
 	}
 	if s.http != nil {
-		ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
+		ctx, cancel := context.WithTimeout(ctx, ShutdownTimeout)
 		defer cancel()
 		if err := s.http.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
 			_ = s.http.Close()
@@ -380,5 +420,16 @@ func (s *server) stop(ctx context.Context) {
 	if s.pool != nil {
 		s.pool.Close()
 	}
-	s.stopTraces(ctx)
 }
+
+// API returns the handler of all that the server serves; nil before the start.
+func (s *Server) API() http.Handler { return s.api }
+
+// Addr returns the address at which the server listens; empty if it does not.
+func (s *Server) Addr() string { return s.addr }
+
+// Pool returns the connections to the database; nil before the start has opened them.
+func (s *Server) Pool() *pgxpool.Pool { return s.pool }
+
+// Telemetry returns what observes the server; nil before the start.
+func (s *Server) Telemetry() *telemetry.Telemetry { return s.telemetry }

@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"context"
@@ -27,7 +27,7 @@ func TestArchiveFailuresAreCounted(t *testing.T) {
 		{"by another process", t.Context(), fmt.Errorf("put: %w", entities.ErrConflict), 0},
 		{"stopped", stopped, context.Canceled, 0},
 	} {
-		s := &server{}
+		s := &Server{}
 		store := s.counted(func(context.Context, entities.Project, entities.RunID) (upkeep.RunSize, error) {
 			return upkeep.RunSize{}, tt.err
 		})
@@ -38,7 +38,7 @@ func TestArchiveFailuresAreCounted(t *testing.T) {
 			t.Errorf("%s: %d failures are counted, want %d", tt.name, got, tt.want)
 		}
 	}
-	if (&server{}).counted(nil) != nil {
+	if (&Server{}).counted(nil) != nil {
 		t.Error("without an archive, nothing must be archived")
 	}
 }
