@@ -45,6 +45,7 @@ var apiCommands = []string{
 	"runs list --error-code card_declined --limit 1",
 	"failures --window 1h",
 	"workflows --limit 5",
+	"search placeOrder",
 	"runs children " + anyRun + " --limit 1",
 	"runs attributes " + anyRun,
 	"runs attributes " + anyRun + " customer=7 a=b=c --remove trial",

@@ -1011,6 +1011,24 @@ export type RunCount = {
   atLeast: boolean;
 };
 
+export type Found = {
+  data: Array<Hit>;
+  attributes: Searched;
+  workflows: Searched;
+};
+
+export type Hit = {
+  kind: "workflow" | "key" | "attribute";
+  name: string;
+  title: string;
+};
+
+export type Searched = {
+  searched: number;
+  of: number;
+  atLeast: boolean;
+};
+
 export type CancelledRuns = {
   matched: number;
   cancelled: number;
@@ -1688,6 +1706,13 @@ export interface Api {
       data: Array<WorkflowSummary>;
       cursor?: Cursor;
     };
+  };
+  // Find the runs that a text may mean
+  "GET /v1/search": {
+    path: {  };
+    query: { "text"?: string };
+    body: null;
+    answer: Found;
   };
   // List stored signals in order of recording
   "GET /v1/signals": {

@@ -19,6 +19,7 @@ type Commands struct {
 	Runs        runsCmd        `cmd:"" group:"api-commands" help:"Start, inspect, cancel and wait for runs."`
 	Why         whyCmd         `cmd:"" group:"api-commands" help:"Explain why a run is not done: short for runs why."`
 	Failures    failuresCmd    `cmd:"" group:"api-commands" help:"List failed runs in groups."`
+	Search      searchCmd      `cmd:"" group:"api-commands" help:"Find the runs that a text may mean."`
 	Workflows   workflowsCmd   `cmd:"" group:"api-commands" help:"List the workflows that have runs."`
 	Catalogs    catalogsCmd    `cmd:"" group:"api-commands" help:"Store steps that are planned for goals."`
 	Attention   attentionCmd   `cmd:"" group:"api-commands" help:"List what needs attention."`

@@ -954,6 +954,14 @@ type FlowGraphStep_Items struct {
 	Undone int64 `json:"undone,omitempty,omitzero"`
 }
 
+// Found defines model for Found.
+type Found struct {
+	// Data What was found: workflows, the best match first, a key, and attributes, the most used first.
+	Data       []Hit    `json:"data"`
+	Attributes Searched `json:"attributes"`
+	Workflows  Searched `json:"workflows"`
+}
+
 // Gauges defines model for Gauges.
 type Gauges struct {
 	// At RFC 3339 in UTC, to the millisecond.
@@ -998,6 +1006,17 @@ type Health struct {
 
 	// TrialAt RFC 3339 in UTC, to the millisecond.
 	TrialAt Time `json:"trialAt,omitempty,omitzero"`
+}
+
+// Hit defines model for Hit.
+type Hit struct {
+	Kind string `json:"kind"`
+
+	// Name The name of the workflow or the attribute, or the key.
+	Name string `json:"name"`
+
+	// Title What people call it: of a workflow its title, of an attribute its name and value.
+	Title string `json:"title"`
 }
 
 // Hook defines model for Hook.
@@ -2202,6 +2221,18 @@ type ScheduleSpec struct {
 
 // Schemas JSON Schemas by workflow.
 type Schemas = json.RawMessage
+
+// Searched defines model for Searched.
+type Searched struct {
+	// Searched In how many names the search looked.
+	Searched int64 `json:"searched"`
+
+	// Of How many names there are, apart from those that begin with `$`.
+	Of int64 `json:"of"`
+
+	// AtLeast Whether counting stopped. There may be more names.
+	AtLeast bool `json:"atLeast"`
+}
 
 // Secret defines model for Secret.
 type Secret struct {

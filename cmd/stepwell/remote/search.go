@@ -1,0 +1,40 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"net/url"
+
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
+)
+
+type searchCmd struct {
+	Text string `arg:"" help:"What a run has as its key or the value of an attribute, or a part of a workflow's title."`
+}
+
+// hitColumns end with the name that flags of stepwell runs list take: --workflow, --key or --attr.
+var hitColumns = []column[api.Hit]{
+	{"KIND", func(h api.Hit) any { return h.Kind }},
+	{"TITLE", func(h api.Hit) any { return h.Title }},
+	{"NAME", func(h api.Hit) any { return h.Name }},
+}
+
+// Run prints what the text may mean, and what was not searched.
+func (c searchCmd) Run(ctx context.Context, s *Session) error {
+	var found api.Found
+	raw, err := s.client.get(ctx, path("search"), url.Values{"text": {c.Text}}, &found)
+	if err != nil || s.json {
+		return errors.Join(err, s.printJSON(raw))
+	}
+	s.noteSearched("attributes", found.Attributes)
+	s.noteSearched("workflows", found.Workflows)
+	p := tablePrinter[api.Hit]{Session: s, columns: hitColumns}
+	return p.table(found.Data)
+}
+
+// noteSearched says that not all was searched.
+func (s *Session) noteSearched(what string, in api.Searched) {
+	if in.Searched < in.Of || in.AtLeast {
+		s.note("searched %d of %s %s: stepwell runs list searches one", in.Searched, countText(in.Of, in.AtLeast), what)
+	}
+}
