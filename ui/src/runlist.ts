@@ -2,10 +2,10 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { call } from "./api";
-import type { LiveRuns, Run } from "./api.gen";
+import type { Run } from "./api.gen";
 import { clock } from "./clock";
 import { queryOf, type Filter } from "./lib/filter";
-import { dueAt, listOf, placeOf, rowsOf, shortestPause, withChanges, withPage, type Order, type RunList } from "./lib/runlist";
+import { dueAt, listOf, News, placeOf, rowsOf, shortestPause, withChanges, withPage, type Order, type RunList } from "./lib/runlist";
 import { hasEnded } from "./lib/status";
 import { covered, paused, useLive } from "./live";
 import { cameBack, href, page, project } from "./location";
@@ -85,7 +85,8 @@ export function useRuns(filter: Filter, text: string, by: Order): Runs {
   const readAt = useRef(0);
   const changed = useSignal(false); // an open run has changed, and nobody has said why it is not done
   const reading = useSignal(false);
-  const news = useRef({ readers: 0, list: [] as LiveRuns[] }); // since a reading began, while there is one
+  const news = useRef(new News(scope));
+  if (news.current.of !== scope) news.current = new News(scope);
   const list = kept.value?.scope === scope ? kept.value.list : null;
   const read = async (signal: AbortSignal) => {
     const now = kept.peek();
@@ -93,19 +94,9 @@ export function useRuns(filter: Filter, text: string, by: Order): Runs {
     const limit = Math.max(pageSize, Math.min(largestPage, shown));
     changed.value = false;
     readAt.current = clock.now();
-    await withChangesSince(() => call(project.value, "GET /v1/runs", { query: { ...query(), limit }, signal }),
+    await news.current.read(() => call(project.value, "GET /v1/runs", { query: { ...query(), limit }, signal }),
       (page, since) => keep(since.reduce(withChanges, listOf(page, by)), page.data.length));
     return true;
-  };
-  // A change that arrives while a page is read may be newer than the page.
-  const withChangesSince = async <T>(ask: () => Promise<T>, use: (page: T, since: LiveRuns[]) => void) => {
-    const n = news.current;
-    if (n.readers++ === 0) n.list = [];
-    try {
-      use(await ask(), n.list);
-    } finally {
-      n.readers--;
-    }
   };
   const keep = (l: RunList, read: number) => {
     if (atTop() || kept.peek()?.scope !== scope) seen.value = newest(l);
@@ -114,7 +105,7 @@ export function useRuns(filter: Filter, text: string, by: Order): Runs {
   const first = useResource(read, [scope], { every: pollEvery });
   useLive(`runs ${by} ${text}`, () => ({ ...queryOf(filter, clock.now()), runs: true }), (m) => {
     if (m.kind !== "runs") return;
-    if (news.current.readers > 0) news.current.list.push(m.data);
+    news.current.note(m.data);
     const now = kept.peek();
     if (now?.scope !== scope) return;
     const next = withChanges(now.list, m.data);
@@ -136,7 +127,7 @@ export function useRuns(filter: Filter, text: string, by: Order): Runs {
     reading.value = true;
     try {
       const next = { ...query(), limit: pageSize, cursor: list.cursor };
-      await withChangesSince(() => call(project.value, "GET /v1/runs", { query: next }), (page, since) => {
+      await news.current.read(() => call(project.value, "GET /v1/runs", { query: next }), (page, since) => {
         const now = kept.peek();
         if (now?.scope === scope) keep(since.reduce(withChanges, withPage(now.list, page)), now.read + page.data.length);
       });

@@ -1,7 +1,7 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
 import type { ReasonKind, Run, RunReason, Verdict } from "../src/api.gen";
-import { dueAt, listOf, rowsOf, shortestPause, withChanges } from "../src/lib/runlist";
+import { dueAt, listOf, News, rowsOf, shortestPause, withChanges } from "../src/lib/runlist";
 import { stateOfRun, whenOf } from "../src/lib/status";
 
 const now = Date.parse("2026-11-22T14:00:00.000Z");
@@ -52,4 +52,19 @@ test("a message leaves a run its reason until it ends", () => {
   const next = withChanges(list, { runs: [run({ lastSeq: 5 })], gone: [] });
   assert.equal(rowsOf(next)[0]?.reason?.kind, "wait");
   assert.equal(rowsOf(withChanges(next, { runs: [run({ lastSeq: 6, status: "completed" })], gone: [] }))[0]?.reason, undefined);
+});
+
+test("a page that is read is as new as what came meanwhile, and another list has none of it", async () => {
+  const change = (id: string) => ({ runs: [run({ id })], gone: [] });
+  const read = async (news: News, meanwhile: () => void) => {
+    let ids: string[] = [];
+    await news.read(async () => meanwhile(), (_, since) => (ids = since.flatMap((m) => m.runs.map((r) => r.id))));
+    return ids;
+  };
+  const news = new News("all");
+  news.note(change("before"));
+  assert.deepEqual(await read(news, () => news.note(change("meanwhile"))), ["meanwhile"]);
+  assert.deepEqual(await read(news, () => {}), []);
+  const other = new News("failed");
+  assert.deepEqual(await read(other, () => news.note(change("of all"))), []);
 });

@@ -69,6 +69,29 @@ export function withChanges(list: RunList, news: LiveRuns): RunList {
   return { ...list, runs, gone };
 }
 
+// News are the changes of a list that came since a reading of it began, while there is one: they may be newer than what is read.
+export class News {
+  private readings = 0;
+  private list: LiveRuns[] = [];
+
+  // What the list shows: changes of another list are no news of this one.
+  constructor(readonly of: string) {}
+
+  // read uses what is read, and what came meanwhile.
+  async read<T>(ask: () => Promise<T>, use: (page: T, since: LiveRuns[]) => void): Promise<void> {
+    if (this.readings++ === 0) this.list = [];
+    try {
+      use(await ask(), this.list);
+    } finally {
+      this.readings--;
+    }
+  }
+
+  note(changes: LiveRuns): void {
+    if (this.readings > 0) this.list.push(changes);
+  }
+}
+
 // rowsOf returns the runs in the order of the list.
 export function rowsOf(list: RunList): Run[] {
   return [...list.runs.values()].sort((a, b) => (placeOf(a, list.by) < placeOf(b, list.by) ? 1 : -1));
