@@ -25,8 +25,10 @@ func TestRunsList(t *testing.T) {
 			i.reasonScene(b)
 			i.wayBackScene(b)
 			i.filterScene(b)
+			i.nothingScene(b)
 			i.selectScene(b)
 			i.bulkScene(b)
+			i.titleScene(b)
 			i.startScene(b)
 			i.paletteScene(b, runs[0])
 			if base == "" {
@@ -135,6 +137,34 @@ func (i *installation) filterScene(b *tab) {
 	b.until("the usual columns", `![...document.querySelectorAll("th")].some((h) => h.innerText === "customer")`)
 }
 
+// nothingScene: a filter that matches no run says which term leaves nothing, and takes the title of a workflow for its name.
+func (i *installation) nothingScene(b *tab) {
+	b.open("/ui/default/runs?q=" + url.QueryEscape("workflow:reminder tier=gold order=1"))
+	b.shows("No run matches", "without order=1: 104 runs")
+	if strings.Contains(b.text(), "without tier=gold") {
+		b.problem("a term is blamed that changes nothing")
+	}
+	b.accessible()
+	b.narrow()
+	b.look("nothing")
+	b.click("without order=1: 104 runs")
+	b.until("the runs without it", rows(100))
+	b.open("/ui/default/runs?q=" + url.QueryEscape("status:failed tier=gold order=1"))
+	b.shows("None matches without one of its terms either.")
+}
+
+// titleScene finds a workflow of the Workflow SDK by its title.
+func (i *installation) titleScene(b *tab) {
+	i.placeOrder()
+	b.open("/ui/default/runs")
+	b.fill("#filter", "workflow:placeorder")
+	b.press(kb.Enter)
+	b.until("the run", rows(1)+` && location.search === "?q=" + encodeURIComponent(`+quote("workflow:"+sdkWorkflow)+`)`)
+	b.shows("workflow:placeOrder")
+	b.do(chromedp.NavigateBack())
+	b.until("the list before", `location.search === ""`)
+}
+
 // selectScene selects rows by keyboard alone.
 func (i *installation) selectScene(b *tab) {
 	b.open("/ui/default/runs?q=workflow%3Aorder")
@@ -218,6 +248,19 @@ func (i *installation) paletteScene(b *tab, order string) {
 	b.until("the runs with it", `location.search === "?q=tier%3Dgold"`)
 	b.do(chromedp.KeyEvent("k", chromedp.KeyModifiers(chromedp.ModifierCtrl)))
 	b.until("the search has the focus once more", `document.activeElement?.matches("dialog.palette input")`)
+	b.typeText("gold")
+	b.until("the value of an attribute", `document.querySelector("[role=option]")?.innerText.includes("tier=gold")`)
+	b.shows("Searched workflows, keys and all 2 attribute names.")
+	b.accessible()
+	b.look("searched")
+	b.fill("dialog.palette input", "placeorder")
+	b.until("the workflow", `document.querySelector("[role=option]")?.innerText.includes(`+quote(sdkWorkflow)+`)`)
+	b.press(kb.Enter)
+	b.until("its page", `location.pathname.endsWith("/workflows/" + encodeURIComponent(`+quote(sdkWorkflow)+`)) && document.querySelector("h1")?.innerText === "placeOrder"`)
+	b.do(chromedp.NavigateBack())
+	b.until("the runs again", `location.search === "?q=tier%3Dgold" && document.querySelector(".page-head button")`)
+	b.do(chromedp.KeyEvent("k", chromedp.KeyModifiers(chromedp.ModifierCtrl)))
+	b.until("the search has the focus at last", `document.activeElement?.matches("dialog.palette input")`)
 	b.typeText("start a")
 	b.until("the action of the page", `document.querySelector("[role=option]")?.innerText.includes("Start a run")`)
 	b.press(kb.ArrowDown)

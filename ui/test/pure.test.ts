@@ -3,9 +3,9 @@ import assert from "node:assert/strict";
 import { formatAge, formatDuration, parseDuration } from "../src/lib/duration";
 import { allThatMatch, begun, conditionsOf, eachOf, keep, nameOf, statusesFor, type Batch, type Send } from "../src/lib/bulk";
 import { formatColumns, parseColumns, usualColumns, withColumn } from "../src/lib/columns";
-import { matching, step } from "../src/lib/palette";
+import { filterOf, isSearched, matching, sameTitle, sentenceOf, step } from "../src/lib/palette";
 import { through, toggle } from "../src/lib/selection";
-import { withStatus, commandOf, formatFilter, parseFilter, queryOf, runIdIn, statuses, type Filter } from "../src/lib/filter";
+import { withStatus, commandOf, countQueryOf, formatFilter, parseFilter, queryOf, runIdIn, statuses, type Filter } from "../src/lib/filter";
 import { Matcher } from "../src/lib/keys";
 import { barOf } from "../src/lib/bars";
 import { pagesOf, Recent, visibleRange } from "../src/lib/pages";
@@ -228,4 +228,38 @@ test("a time without a zone is UTC in every browser", () => {
   if (before === undefined) delete process.env["TZ"];
   else process.env["TZ"] = before;
   assert.deepEqual(query, { createdAfter: "2026-11-22T14:00:00.000Z", createdBefore: "2026-11-23T00:00:00.000Z" });
+});
+
+test("a text is searched unless it is a filter or the ID of a run", () => {
+  for (const text of ["12345", "placeOrder", "two words"]) assert.ok(isSearched(text), text);
+  for (const text of ["", "1", "order=1", "workflow:placeOrder", "wrun_01M7YXCWBVNNJ9PET3QA3W1ZGH", "x".repeat(257)]) assert.ok(!isSearched(text), text);
+});
+
+test("what is found becomes a filter, and the palette says what was not searched", () => {
+  assert.equal(filterOf({ kind: "attribute", name: "a name", title: "" }, "very gold"), `"a name"="very gold"`);
+  assert.equal(filterOf({ kind: "key", name: "12345", title: "12345" }, "12345"), "key:12345");
+  const names = (searched: number, of: number, atLeast = false) => ({ searched, of, atLeast });
+  for (const [attributes, workflows, want] of [
+    [names(100, 120), names(3, 3), "Searched workflows, keys and 100 of 120 attribute names; type NAME=12345 to search one."],
+    [names(100, 1001, true), names(1000, 1000, true), "Searched the first 1,000 workflows, keys and 100 of at least 1,001 attribute names; type NAME=12345 to search one."],
+    [names(7, 7), names(3, 3), "Searched workflows, keys and all 7 attribute names."],
+    [names(1, 1), names(3, 3), "Searched workflows, keys and the one attribute name."],
+    [names(0, 0), names(3, 3), "Searched workflows, keys and no attributes: there are none."],
+  ] as const) assert.equal(sentenceOf({ data: [], attributes, workflows }, "12345"), want);
+});
+
+test("a title means the workflows that have it, unless one is called so", () => {
+  const none = { searched: 0, of: 0, atLeast: false };
+  const found = (...hits: Array<[string, string]>) => ({ data: hits.map(([name, title]) => ({ kind: "workflow" as const, name, title })), attributes: none, workflows: none });
+  const [one, other] = ["workflow//./a//placeOrder", "workflow//./b//placeOrder"];
+  assert.deepEqual(sameTitle(found([one, "placeOrder"], ["placeOrders", "placeOrders"]), "placeorder"), [one]);
+  assert.deepEqual(sameTitle(found([one, "placeOrder"], [other, "placeOrder"]), "placeOrder"), [one, other]);
+  assert.deepEqual(sameTitle(found([one, "placeOrder"], ["placeOrder", "placeOrder"]), "placeOrder"), []);
+});
+
+test("a list by end counts runs that have ended", () => {
+  const query = (text: string, by: "created" | "ended") => countQueryOf(parseFilter(text).filter, by, 0);
+  assert.deepEqual(query("workflow:order", "created"), { workflow: "order" });
+  assert.deepEqual(query("workflow:order", "ended"), { workflow: "order", status: ["completed", "failed", "cancelled"] });
+  assert.deepEqual(query("status:running,failed", "ended"), { status: ["failed"] });
 });

@@ -148,6 +148,17 @@ export function queryOf(f: Filter, now: number): Query {
   return query;
 }
 
+// countQueryOf returns the parameters that count a list: by end, it has no open runs.
+export function countQueryOf(f: Filter, orderBy: "created" | "ended", now: number): Query {
+  const ended: RunStatus[] = ["completed", "failed", "cancelled"];
+  const named = statusesOf(f);
+  const value = ended.filter((s) => named.length === 0 || named.includes(s)).join(",");
+  return queryOf(orderBy === "ended" && value ? withTerm(f, { field: "status", value }) : f, now);
+}
+
+// mostTried is how many terms of a filter that no run matches are left out in turn: each costs a count.
+export const mostTried = 8;
+
 const flags: Record<Field, string> = {
   workflow: "--workflow", status: "--status", deployment: "--deployment", error: "--error-code", key: "--key", parent: "--parent",
   created: "--created-after", before: "--created-before", ended: "--ended-after", endedbefore: "--ended-before",

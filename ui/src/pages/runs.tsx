@@ -10,7 +10,7 @@ import { go, href, project, search } from "../location";
 import type { Run } from "../api.gen";
 import { columnNames, formatColumns, parseColumns, titleOfColumn, usualColumns, withColumn } from "../lib/columns";
 import { notBelow, runs } from "../lib/counts";
-import { commandOf, formatFilter, parseFilter, queryOf, valueOf, withTerm, statusesOf, type Filter } from "../lib/filter";
+import { commandOf, countQueryOf, formatFilter, parseFilter, queryOf, valueOf, type Filter } from "../lib/filter";
 import type { Order } from "../lib/runlist";
 import { through, toggle } from "../lib/selection";
 import { curl } from "../lib/shell";
@@ -23,6 +23,7 @@ import { may, needs } from "../session";
 import { kept } from "../settings";
 import type { Action } from "../lib/bulk";
 import type { BulkProps } from "./bulk";
+import type { NoMatchProps } from "./nomatch";
 import type { StartProps } from "./start";
 import { Selection } from "./selection";
 import { Table } from "./runstable";
@@ -31,6 +32,8 @@ const countWeight = 4; // counting reads more than one shows
 
 const Start = lazyPart<StartProps>("the form", async () => (await import("./tools")).Start);
 const Bulk = lazyPart<BulkProps>("the form", async () => (await import("./tools")).Bulk);
+
+const NoMatch = lazyPart<NoMatchProps>("why", async () => (await import("./tools")).NoMatch);
 
 const keptColumns = kept<string>("columns", "");
 
@@ -94,7 +97,7 @@ function Listed({ filter, text, orderBy, show, change, dialog, close }: ListedPr
   const { first, readOlder } = list;
   const rows = list.rows ?? [];
   const ids = rows.map((r) => r.id);
-  const count = useResource((signal) => call(project.value, "GET /v1/runs/count", { query: counted(filter, orderBy), signal }), [scope], { on: ["runs"], weight: countWeight });
+  const count = useResource((signal) => call(project.value, "GET /v1/runs/count", { query: countQueryOf(filter, orderBy, clock.now()), signal }), [scope], { on: ["runs"], weight: countWeight });
   useEffect(() => {
     selected.value = new Set();
   }, [scope]);
@@ -154,7 +157,7 @@ function Listed({ filter, text, orderBy, show, change, dialog, close }: ListedPr
         {list.waiting} new {list.waiting === 1 ? "run matches" : "runs match"}: show</button></p>}
       {rows.length > 0 && <Table rows={rows} columns={columns} filter={filter} change={change} focused={focused.value} focus={focus}
         isSelected={(id) => selected.value.has(id)} select={select} selectShown={(on) => (selected.value = on ? new Set(ids) : new Set())} />}
-      {empty && <NoRuns filter={filter} change={change} />}
+      {empty && (filter.length > 0 ? <NoMatch filter={filter} orderBy={orderBy} change={change} /> : <NoRuns />)}
       {list.more && <p class="more"><button type="button" onClick={readOlder} disabled={list.reading}>
         {list.reading ? "Reading …" : rows.length === 0 ? "None of the newest match: look at older runs" : "Older runs"}</button></p>}
       {selected.value.size > 0 && <Selection runs={rows.filter((r) => selected.value.has(r.id))} count={total}
@@ -162,14 +165,6 @@ function Listed({ filter, text, orderBy, show, change, dialog, close }: ListedPr
       {d !== null && typeof d === "object" && <Bulk action={d.action} target={d.target} done={refresh} close={close} />}
     </>
   );
-}
-
-// counted returns the parameters that count the list: by end, it has no open runs.
-function counted(f: Filter, orderBy: string) {
-  const ended = ["completed", "failed", "cancelled"];
-  const named = statusesOf(f);
-  const term = { field: "status" as const, value: ended.filter((s) => named.length === 0 || named.includes(s as Run["status"])).join(",") };
-  return queryOf(orderBy === "ended" && term.value ? withTerm(f, term) : f, clock.now());
 }
 
 interface ToolbarProps {
@@ -205,15 +200,7 @@ function Toolbar({ columns, choose, orderBy, order, rows, all, count }: ToolbarP
   );
 }
 
-function NoRuns({ filter, change }: { filter: Filter; change: (f: Filter) => void }) {
-  if (filter.length > 0) {
-    return (
-      <Empty title="No run matches">
-        <p>{formatFilter(filter)}</p>
-        <button type="button" onClick={() => change([])}>Show all runs</button>
-      </Empty>
-    );
-  }
+function NoRuns() {
   const put = curl(server, "PUT", "/v1/deployments/my-function", JSON.stringify({ url: "http://127.0.0.1:3000" }));
   const start = curl(server, "POST", "/v1/runs", JSON.stringify({ workflow: "order", deployment: "my-function" }));
   return (

@@ -2,3 +2,4 @@
 export { Palette } from "../parts/palette";
 export { Bulk } from "./bulk";
 export { Start } from "./start";
+export { NoMatch } from "./nomatch";

@@ -1,9 +1,11 @@
 // The palette: what one looks for, and where one wants to go.
 import { useSignal } from "@preact/signals";
-import { useMemo } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
+import { call } from "../api";
+import type { Found } from "../api.gen";
 import { formatFilter, parseFilter, runIdIn } from "../lib/filter";
-import { matching, step, type Item } from "../lib/palette";
-import { go, href } from "../location";
+import { filterOf, isSearched, matching, sentenceOf, step, type Item } from "../lib/palette";
+import { go, href, project } from "../location";
 import { may } from "../session";
 import { paletteOpen } from "../shortcuts";
 import { useModal } from "./dialog";
@@ -29,6 +31,50 @@ function fixed(): Item[] {
   ];
 }
 
+// searchAfter is how long a text stays before it is searched, in milliseconds.
+const searchAfter = 250;
+
+interface Answer {
+  text: string;
+  found: Found | null;
+  // Why nothing could be searched.
+  problem: string;
+}
+
+// useSearch asks the server what a text means, unless the page knows. The answer is that to the text, or null.
+function useSearch(text: string): Answer | null {
+  const answer = useSignal<Answer | null>(null);
+  useEffect(() => {
+    if (!isSearched(text) || !may("metadata")) return;
+    const control = new AbortController();
+    const timer = setTimeout(() => {
+      call(project.value, "GET /v1/search", { query: { text }, signal: control.signal }).then(
+        (found) => (answer.value = { text, found, problem: "" }),
+        (err) => control.signal.aborted || (answer.value = { text, found: null, problem: (err as Error).message }));
+    }, searchAfter);
+    return () => {
+      clearTimeout(timer);
+      control.abort();
+    };
+  }, [text]);
+  return answer.value?.text === text ? answer.value : null;
+}
+
+// itemsOf returns what was found: workflows open their page, keys and attributes the runs that have them.
+function itemsOf(found: Found, text: string): Item[] {
+  return found.data.map((h) => (h.kind === "workflow"
+    ? { kind: "workflow", name: h.title, detail: h.title === h.name ? "" : h.name, open: () => go(href(["workflows", h.name])) }
+    : { kind: "runs", name: filterOf(h, text), open: () => go(href(["runs"], { q: filterOf(h, text) })) }));
+}
+
+// stateOf says how many items there are, and what was searched.
+function stateOf(items: number, answer: Answer | null, text: string): string {
+  if (answer?.problem) return `The server could not search: ${answer.problem}`;
+  if (!answer?.found && isSearched(text) && may("metadata")) return "Searching …";
+  const known = items === 0 ? "Nothing is found." : `${items} found. Enter opens one.`;
+  return answer?.found ? `${known} ${sentenceOf(answer.found, text)}` : known;
+}
+
 export function Palette() {
   const { modal, close } = useModal(() => (paletteOpen.value = false));
   const text = useSignal("");
@@ -39,7 +85,8 @@ export function Palette() {
     at.value = 0;
   };
   const q = text.value.trim();
-  const items = [...asked(q), ...matching(here, q)];
+  const answer = useSearch(q);
+  const items = [...asked(q), ...matching(here, q), ...(answer?.found ? itemsOf(answer.found, q) : [])];
   const chosen = Math.min(at.value, Math.max(0, items.length - 1));
   const open = (i: Item | undefined) => {
     if (!i) return;
@@ -61,7 +108,7 @@ export function Palette() {
     <dialog {...modal} class="palette" aria-label="Search">
       <input role="combobox" aria-expanded="true" aria-controls="palette-list" aria-autocomplete="list" aria-label="Search"
         aria-activedescendant={items.length > 0 ? `option-${chosen}` : undefined} autofocus autocomplete="off" spellcheck={false}
-        placeholder="A run’s ID, workflow:order, customer=7, a page or an action" value={text.value} onKeyDown={press}
+        placeholder="A run’s ID, a workflow, an order’s number, customer=7, a page or an action" value={text.value} onKeyDown={press}
         onInput={(e) => type(e.currentTarget.value)} />
       <ul role="listbox" id="palette-list" aria-label="Found">
         {items.map((i, n) => (
@@ -70,7 +117,7 @@ export function Palette() {
           </li>
         ))}
       </ul>
-      <p class="quiet" role="status">{items.length === 0 ? "Nothing is found." : `${items.length} found. Enter opens one.`}</p>
+      <p class="quiet" role="status">{stateOf(items.length, answer, q)}</p>
     </dialog>
   );
 }
