@@ -13,7 +13,7 @@ import { fill, pageOf, pathOf } from "../src/lib/path";
 import { Problem, problemOf } from "../src/lib/problem";
 import { quote, curl } from "../src/lib/shell";
 import { random } from "./random";
-import { formatShort, formatTime } from "../src/lib/zone";
+import { formatMoments, formatShort, formatTime } from "../src/lib/zone";
 
 test("durations have two units", () => {
   const table: Array<[number, string]> = [
@@ -262,4 +262,9 @@ test("a list by end counts runs that have ended", () => {
   assert.deepEqual(query("workflow:order", "created"), { workflow: "order" });
   assert.deepEqual(query("workflow:order", "ended"), { workflow: "order", status: ["completed", "failed", "cancelled"] });
   assert.deepEqual(query("status:running,failed", "ended"), { status: ["failed"] });
+});
+
+test("times of a list have seconds if one of them needs them", () => {
+  assert.deepEqual(formatMoments(["2026-11-22T14:54:00Z", "2026-11-22T14:54:15Z"], "Asia/Tokyo"), ["2026-11-22 23:54:00", "2026-11-22 23:54:15"]);
+  assert.deepEqual(formatMoments(["2026-11-22T14:54:00.204Z", "2026-11-23T00:00:00Z"], "UTC"), ["2026-11-22 14:54", "2026-11-23 00:00"]);
 });

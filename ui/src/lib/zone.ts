@@ -43,3 +43,12 @@ export function formatShort(at: Date, now: Date, zone: string): string {
   const p = partsOf(at, zone);
   return p.date === partsOf(now, zone).date ? p.time : `${p.date} ${p.time.slice(0, 5)}`;
 }
+
+// formatMoments returns times as date and time: 2026-11-22 14:02. If one of them has seconds, all show them.
+export function formatMoments(times: string[], zone: string): string[] {
+  const end = times.some((t) => Date.parse(t) % 60_000 >= 1000) ? 8 : 5;
+  return times.map((t) => {
+    const p = partsOf(new Date(t), zone);
+    return `${p.date} ${p.time.slice(0, end)}`;
+  });
+}

@@ -7,7 +7,7 @@ import { member, parseJson, writeJson, type JsonValue } from "../lib/jsontext";
 import { shortId } from "../lib/path";
 import { lookOfDecision, stateOfSchedule, timingOf } from "../lib/schedule";
 import { curl, quote } from "../lib/shell";
-import { formatShort } from "../lib/zone";
+import { formatMoments } from "../lib/zone";
 import { useList } from "../list";
 import { go, href, project } from "../location";
 import { Gated } from "../parts/gated";
@@ -38,6 +38,7 @@ export function OneSchedule({ name }: { name: string }) {
   const ticks = useList((cursor, signal) =>
     call(project.value, "GET /v1/schedules/{name}/ticks", { path: { name }, query: { limit: 50, cursor }, signal }),
   [project.value, name], (t) => `${t.kind} ${t.at}`, { on: ["settings", "runs"] });
+  const at = formatMoments(ticks.rows.map((t) => t.at), zone.value);
   const refresh = () => {
     read.refresh();
     ticks.refresh();
@@ -52,7 +53,7 @@ export function OneSchedule({ name }: { name: string }) {
       <Rows list={ticks} what="ticks" empty={<p class="quiet">No tick has been decided yet.</p>}>
         <table class="list ticks">
           <thead><tr><th>Tick</th><th>Decision</th><th>Run</th><th>Kind</th><th>Reason</th><th class="num">Decided</th></tr></thead>
-          <tbody>{ticks.rows.map((t) => <Row key={`${t.kind} ${t.at}`} tick={t} />)}</tbody>
+          <tbody>{ticks.rows.map((t, i) => <Row key={`${t.kind} ${t.at}`} tick={t} at={at[i]!} />)}</tbody>
         </table>
       </Rows>
     </One>
@@ -105,21 +106,22 @@ function factsOf(s: Schedule): Fact[] {
 function Next({ schedule: s }: { schedule: Schedule }) {
   if (!s.next?.length) return null;
   const own = s.every ? "UTC" : s.timeZone || "UTC";
+  const [there, here] = [formatMoments(s.next, own), formatMoments(s.next, zone.value)];
   return (
     <>
       <h2 class="gap">Next ticks</h2>
-      <ol class="next-ticks">{s.next.map((at) => (
-        <li key={at}><time dateTime={at}>{formatShort(new Date(at), new Date(0), own)}</time> {own}
-          {zone.value !== own && <span class="quiet"> · <Clock at={at} /> {zone.value}</span>}<span class="quiet"> · <Age at={at} /></span></li>
+      <ol class="next-ticks">{s.next.map((at, i) => (
+        <li key={at}><time dateTime={at}>{there[i]}</time> {own}
+          {zone.value !== own && <span class="quiet"> · <Clock at={at} shown={here[i]!} /> {zone.value}</span>}<span class="quiet"> · <Age at={at} /></span></li>
       ))}</ol>
     </>
   );
 }
 
-function Row({ tick: t }: { tick: Tick }) {
+function Row({ tick: t, at }: { tick: Tick; at: string }) {
   return (
     <tr>
-      <td><Clock at={t.at} />{t.lastAt && <span class="quiet"> to <Clock at={t.lastAt} /></span>}</td>
+      <td><Clock at={t.at} shown={at} />{t.lastAt && <span class="quiet"> to <Clock at={t.lastAt} /></span>}</td>
       <td><Status look={lookOfDecision(t.decision)} word={t.decision} />{t.count > 1 && <span class="quiet"> {t.count.toLocaleString("en")} ticks</span>}</td>
       <td>{t.runId ? <a class="mono" href={href(["runs", t.runId])} title={t.runId}>{shortId(t.runId)}</a> : <span class="quiet">–</span>}</td>
       <td class="quiet">{t.kind}</td>

@@ -14,9 +14,10 @@ export function Age({ at }: { at: string }) {
   return <time dateTime={at} title={title(time)}>{formatAge(tick.value - time.getTime())}</time>;
 }
 
-export function Clock({ at }: { at: string }) {
+// Clock shows a time in the way that its list has chosen, or short.
+export function Clock({ at, shown }: { at: string; shown?: string }) {
   const time = new Date(at);
-  return <time dateTime={at} title={title(time)}>{formatShort(time, new Date(tick.value), zone.value)}</time>;
+  return <time dateTime={at} title={title(time)}>{shown ?? formatShort(time, new Date(tick.value), zone.value)}</time>;
 }
 
 export function Exact({ at }: { at: string }) {
