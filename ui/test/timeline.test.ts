@@ -5,7 +5,7 @@ import { gapsOf, type Span } from "../src/lib/gaps";
 import {
   busyOf, drawingOf, fails, fold, holdsUp, labelOf, nextOf, rowsOf, sourceOfName, stateOfPart, stretchesOf, sumUp, type Source,
 } from "../src/lib/lanes";
-import { Axis, isWhole, percent, ticksOf, whole, within, zoom } from "../src/lib/scale";
+import { apart, Axis, isWhole, percent, ticksOf, whole, within, zoom } from "../src/lib/scale";
 import { stateOfHook } from "../src/lib/status";
 import { random } from "./random";
 
@@ -215,4 +215,10 @@ test("a hook that was answered is no cancelled one, and says what was decided", 
   assert.deepEqual(decided({ decision: "rejected" }), { look: "failed", word: "rejected" });
   assert.deepEqual(decided({ decision: "expired" }), { look: "cancelled", word: "expired" });
   assert.equal(stateOfHook({ id: "agree", runId: "r", status: "disposed", webhook: false, createdAt: hook.createdAt, outcome: { decision: "rejected", by: ["zoe"] } }).word, "rejected by zoe");
+});
+
+test("of labels that overlap the first one is shown", () => {
+  const at = (from: number, to: number) => ({ from, to });
+  assert.deepEqual(apart([at(50, 90), at(0, 40), at(30, 60), at(95, 120), at(88, 99)]), [true, true, false, true, false]);
+  assert.deepEqual(apart([at(0, 40), at(43, 60), at(44, 60)]), [true, false, true]);
 });

@@ -109,3 +109,15 @@ export function ticksOf(axis: Axis, v: View, most: number): number[] {
   }
   return ticks;
 }
+
+// apart reports which labels, from and to places on the screen, can be shown: those that stand apart from all before them in
+// the list.
+export function apart(labels: Span[]): boolean[] {
+  const space = 4;
+  const shown: Span[] = [];
+  return labels.map((l) => {
+    const free = shown.every((s) => l.to + space <= s.from || s.to + space <= l.from);
+    if (free) shown.push(l);
+    return free;
+  });
+}

@@ -7,7 +7,7 @@ import { tick } from "../clock";
 import { formatDuration } from "../lib/duration";
 import { gapsOf, type Span } from "../lib/gaps";
 import { busyOf, fails, holdsUp, nextOf, rowsOf, startOf, stretchesOf, type Choice, type Row, type Source } from "../lib/lanes";
-import { Axis, isWhole, percent, ticksOf, whole, within, zoom, type View } from "../lib/scale";
+import { apart, Axis, isWhole, percent, ticksOf, whole, within, zoom, type View } from "../lib/scale";
 import { curl, quote } from "../lib/shell";
 import { hasEnded } from "../lib/status";
 import { partsOf } from "../lib/zone";
@@ -217,7 +217,11 @@ function LongNote({ long, from }: { long: Long; from: Signal<string> }) {
   );
 }
 
-// Ruler is the axis: round times, and how long what is cut lasted.
+// digitWidth is at most how wide a character of the axis is, in pixels.
+const digitWidth = 6.6;
+
+// Ruler is the axis: round times, and how long what is cut lasted. Where labels would overlap, one is left out: of cuts the
+// shorter one.
 function Ruler({ axis, view, now, barRef }: { axis: Axis; view: View; now: number; barRef: { current: HTMLDivElement | null } }) {
   const shown = useSignal(800);
   useLayoutEffect(() => {
@@ -235,14 +239,26 @@ function Ruler({ axis, view, now, barRef }: { axis: Axis; view: View; now: numbe
   };
   const place = (t: number) => percent(axis, view, t);
   const inside = (t: number) => place(t) >= 0 && place(t) <= 100;
+  const wide = (text: string) => text.length * digitWidth + 6;
+  const isLast = (t: number) => place(t) > 92;
+  const named = apart(ticks.map((t) => {
+    const from = place(t) / 100 * width - (isLast(t) ? wide(label(t)) : 0);
+    return { from, to: from + wide(label(t)) };
+  }));
+  const lengthOf = (g: Span) => formatDuration(g.to - g.from);
+  const gaps = axis.gaps.filter((g) => inside(g.from) || inside(g.to)).sort((a, b) => (b.to - b.from) - (a.to - a.from));
+  const measured = apart(gaps.map((g) => {
+    const middle = (place(g.from) + place(g.to)) / 200 * width;
+    return { from: middle - wide(lengthOf(g)) / 2, to: middle + wide(lengthOf(g)) / 2 };
+  }));
   return (
     <div class="tl-head" aria-hidden="true">
       <span class="quiet">{zone.value}</span><span />
       <div class="tl-bar" ref={barRef}>
-        {ticks.map((t) => <span class={`tl-tick${place(t) > 92 ? " last" : ""}`} style={{ left: `${place(t)}%` }}>{label(t)}</span>)}
-        {axis.gaps.filter((g) => inside(g.from) || inside(g.to)).map((g) => (
-          <span class="tl-gap" title={`${formatDuration(g.to - g.from)} in which nothing happened`} style={{ left: `${place(g.from)}%`, width: `${place(g.to) - place(g.from)}%` }}>
-            <small>{formatDuration(g.to - g.from)}</small></span>
+        {ticks.map((t, i) => named[i] && <span class={`tl-tick${isLast(t) ? " last" : ""}`} style={{ left: `${place(t)}%` }}>{label(t)}</span>)}
+        {gaps.map((g, i) => (
+          <span class="tl-gap" title={`${lengthOf(g)} in which nothing happened`} style={{ left: `${place(g.from)}%`, width: `${place(g.to) - place(g.from)}%` }}>
+            {measured[i] && <small>{lengthOf(g)}</small>}</span>
         ))}
         {now > 0 && inside(now) && <span class="tl-now" style={{ left: `${place(now)}%` }} />}
       </div>
