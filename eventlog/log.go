@@ -66,6 +66,7 @@ func New(pool *pgxpool.Pool, hub *pg.Hub, enqueuer Enqueuer, now func() time.Tim
 		durability: pg.NewDurability(pool, now),
 	}
 	l.limiter, _ = enqueuer.(Limiter)
+	l.Ended = l.justEnded
 	l.MeasureAfter(func(entities.RunID) int64 { return 0 })
 	for _, o := range options {
 		o(l)
@@ -86,6 +87,21 @@ func (l *Log) RecentRun(ctx context.Context, project entities.Project, id entiti
 	}
 	release()
 	return store.RunByID(ctx, pg.NewPool(l.pool), project, id)
+}
+
+// justEnded returns a run that has ended by an append of this process a few seconds ago or less. Nothing of it changes
+// any more but the length of its log.
+func (l *Log) justEnded(ctx context.Context, project entities.Project, id entities.RunID) (entities.Run, bool) {
+	release, err := l.cache.acquire(ctx, id)
+	if err != nil {
+		return entities.Run{}, false
+	}
+	defer release()
+	cached := l.cache.fresh(project, id, l.Now())
+	if cached == nil || !cached.Run.Status.Ended() {
+		return entities.Run{}, false
+	}
+	return *cached.Run, true
 }
 
 // Cached returns a run and its whole log if this process has cached them and the log has at least the given length.

@@ -67,6 +67,12 @@ func policyOf(method, route string) overloadPolicy {
 	}
 }
 
+// waitsForRun reports whether a request that starts a run prefers to wait for its end.
+func waitsForRun(c echo.Context) bool {
+	return c.Path() == nativePath+"/runs" && c.Request().Method == http.MethodPost &&
+		incoming.PreferredWait(c.Request()) > 0
+}
+
 // isLongPoll reports whether requests of the route are long, but need few resources once they have been received: they
 // follow a stream, or wait for the end of a run or for deliveries.
 func isLongPoll(route string) bool {
@@ -158,7 +164,12 @@ func (a *admission) middleware(next echo.HandlerFunc) echo.HandlerFunc {
 		v.arrived()
 		done := sync.OnceFunc(func() { a.running.Release(v.project, 1) })
 		defer done()
-		incoming.OnWait(c, done)
+		incoming.OnWait(c, func() {
+			done()
+			if v.begins { // the run has started, and its body is not needed any more
+				v.release()
+			}
+		})
 		entered, err := v.enter(c.Request().Context())
 		if err != nil {
 			return err
@@ -303,6 +314,7 @@ func (v *visit) release() {
 	if v.begins {
 		v.starts.served(v.project)
 	}
+	v.reserved, v.grows, v.begins = 0, false, false
 	v.arrived()
 }
 

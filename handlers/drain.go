@@ -8,6 +8,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/admin/access"
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/handlers/incoming"
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
@@ -78,14 +79,17 @@ func (f *Function) limits(c echo.Context) (budget, linger time.Duration, err err
 	return budget, linger, nil
 }
 
-// kickAfter starts a drain at the end of each request that made messages due.
+// kickAfter starts a drain at the end of each request that made messages due, or before it waits.
 func (f *Function) kickAfter(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		err := next(c)
-		if f.Drainer.Wanted() {
-			f.Kick.Kick(c.Request().Context())
+		kick := func() {
+			if f.Drainer.Wanted() {
+				f.Kick.Kick(c.Request().Context())
+			}
 		}
-		return err
+		incoming.OnWait(c, kick)
+		defer kick()
+		return next(c)
 	}
 }
 

@@ -34,7 +34,11 @@ func observe(o Options) echo.MiddlewareFunc {
 			c.SetRequest(c.Request().WithContext(ctx))
 			defer func() { // handlers panic to abort the connection
 				waited, _ := c.Get(startWait).(time.Duration)
-				o.logRequest(ctx, r, c.Response(), done(c.Response().Status), waited)
+				took := done(c.Response().Status)
+				if waitsForRun(c) {
+					waited = took
+				}
+				o.logRequest(ctx, r, c.Response(), took, waited)
 			}()
 			if err := next(c); err != nil {
 				c.Error(err) // sets the status

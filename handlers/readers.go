@@ -53,18 +53,24 @@ func newReaders(limit int) *readers {
 	}
 }
 
-// middleware admits live readers or fails with [tooManyReaders]. Other requests pass.
+// middleware admits live readers or fails with [tooManyReaders]. A start that prefers to wait does not wait then. Other
+// requests pass.
 func (l *readers) middleware(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		if !isLongPoll(c.Path()) {
+		starts := waitsForRun(c)
+		if !starts && !isLongPoll(c.Path()) {
 			return next(c)
 		}
 		client := auth.IdentityOf(c)
 		key := keyOf{client.Project, client.Actor}
-		if err := l.enter(key); err != nil {
+		switch err := l.enter(key); {
+		case err == nil:
+			defer l.leave(key)
+		case starts:
+			c.Request().Header.Del("Prefer")
+		default:
 			return err
 		}
-		defer l.leave(key)
 		return next(c)
 	}
 }

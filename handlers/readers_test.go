@@ -3,10 +3,16 @@ package handlers
 import (
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/admin"
+	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/handlers/incoming"
 )
 
 // TestReadersAreLimited: a project has its limit, each key half of it, and no other project is concerned.
@@ -39,5 +45,44 @@ func TestReadersAreLimited(t *testing.T) {
 	}
 	if len(l.projects) != 0 || len(l.keys) != 0 {
 		t.Errorf("%v and %v are left", l.projects, l.keys)
+	}
+}
+
+// TestStartThatWaits: it is a reader while it waits, and has no room as a start any more. If there are too many
+// readers, it starts without waiting.
+func TestStartThatWaits(t *testing.T) {
+	t.Parallel()
+	const path = nativePath + "/runs"
+	a := newAdmission(0, 0, time.Now, func(echo.Context) string { return "p" })
+	a.starts = newStarts(t.Context(), func(string, int, int, int) int { return 1 }, time.Now, nil)
+	l := newReaders(1)
+	request := func(handle echo.HandlerFunc) {
+		t.Helper()
+		r := httptest.NewRequest(http.MethodPost, path, strings.NewReader("{}"))
+		r.Header.Set("Prefer", "wait=1")
+		c := echo.New().NewContext(r, httptest.NewRecorder())
+		c.SetPath(path)
+		c.Set("stepwell.identity", auth.Identity{Project: "p"})
+		if err := a.middleware(l.middleware(handle))(c); err != nil {
+			t.Error(err)
+		}
+	}
+	waited := false
+	request(func(c echo.Context) error {
+		if a.starts.serving != 1 {
+			t.Errorf("%d starts are served, want 1", a.starts.serving)
+		}
+		incoming.Waits(c)
+		if a.starts.serving != 0 {
+			t.Error("it has room as a start while it waits")
+		}
+		request(func(c echo.Context) error {
+			waited = waitsForRun(c)
+			return nil
+		})
+		return nil
+	})
+	if waited || a.starts.serving != 0 || len(l.projects) != 0 {
+		t.Errorf("a second reader waited: %t; left: %d starts, %v", waited, a.starts.serving, l.projects)
 	}
 }

@@ -232,6 +232,22 @@ func TestAPIKeyIsNotInTheServersOwnRequests(t *testing.T) {
 	}
 }
 
+// TestStartThatWaitsInFunctionMode: the drain that the run needs is asked for before the request waits.
+func TestStartThatWaitsInFunctionMode(t *testing.T) {
+	t.Parallel()
+	p := newPlatform(t, testdb.New(t), 2)
+	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"commands": [{"type": "complete", "output": "home"}]}`)
+	}))
+	t.Cleanup(app.Close)
+	p.ask(t, http.MethodPut, "/v1/deployments/trips", `{"url": "`+app.URL+`"}`)
+	resp := request(t, http.MethodPost, p.URL+"/v1/runs", `{"workflow": "trip"}`,
+		"Authorization", "Bearer "+drainKey, "Content-Type", "application/json", "Prefer", "wait=60")
+	if got, err := io.ReadAll(resp.Body); err != nil || !strings.Contains(string(got), `"output":"home"`) {
+		t.Errorf("got %s, %v", got, err)
+	}
+}
+
 // TestLongPollEndsInFunctionMode: a long poll ends when the run ends, without notifications between processes.
 func TestLongPollEndsInFunctionMode(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package read
 
 import (
+	"context"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -18,6 +19,8 @@ type Log struct {
 	// notification.
 	EndPoll    time.Duration
 	FollowPoll time.Duration
+	// Ended returns a run that this process knows to have ended without reading it, or false.
+	Ended func(ctx context.Context, project entities.Project, id entities.RunID) (entities.Run, bool)
 
 	live  *live
 	tails tails[followed, FeedCursor, Entry]
@@ -28,6 +31,9 @@ func New(pool *pgxpool.Pool, hub *pg.Hub, now func() time.Time) *Log {
 	return &Log{
 		pool: pg.NewPool(pool), hub: hub, now: now, EndPoll: defaultEndPoll, FollowPoll: followPoll,
 		live: newLive(pool),
+		Ended: func(context.Context, entities.Project, entities.RunID) (run entities.Run, ok bool) {
+			return run, false
+		},
 	}
 }
 

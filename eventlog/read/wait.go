@@ -31,23 +31,58 @@ func EndTopic(project entities.Project, runID entities.RunID) string {
 	return "end " + string(project) + " " + string(runID)
 }
 
-// WaitForEnd waits until the run has ended, in any process, or until the deadline context ends, and returns the run as
-// it is then. It fails with [entities.ErrRunNotFound] at once, and with the error of ctx, which must outlive the
-// deadline.
-func (l *Log) WaitForEnd(
-	ctx, deadline context.Context, project entities.Project, runID entities.RunID,
-) (entities.Run, error) {
+// Ending waits for the end of a run. It learns of an end since it was made, and so also of that of a run that is
+// created afterwards. The caller must close it.
+type Ending struct {
+	log           *Log
+	project       entities.Project
+	run           entities.RunID
+	notifications <-chan struct{}
+	cancel, leave func()
+}
+
+// Ending returns what waits for the end of a run.
+func (l *Log) Ending(project entities.Project, runID entities.RunID) *Ending {
 	notifications, cancel := l.hub.Subscribe(EndTopic(project, runID))
-	defer cancel()
-	defer l.live.enter(project)()
+	return &Ending{l, project, runID, notifications, cancel, l.live.enter(project)}
+}
+
+// Close ends the subscription; there is none if e is nil.
+func (e *Ending) Close() {
+	if e != nil {
+		e.leave()
+		e.cancel()
+	}
+}
+
+// Notified waits until the run may have ended, or until the deadline context ends.
+func (e *Ending) Notified(deadline context.Context) {
+	_ = waitForNotification(deadline, e.notifications, e.log.live.poll(e.project, e.log.EndPoll)) // the caller reads
+}
+
+// Wait waits until the run has ended, in any process, or until the deadline context ends, and returns the run as it is
+// then. It fails with [entities.ErrRunNotFound] at once, and with the error of ctx, which must outlive the deadline.
+func (e *Ending) Wait(ctx, deadline context.Context) (entities.Run, error) {
 	for {
 		over := deadline.Err() != nil
-		run, err := l.run(ctx, project, runID)
+		if run, ok := e.log.Ended(deadline, e.project, e.run); ok {
+			return run, nil
+		}
+		run, err := e.log.run(ctx, e.project, e.run)
 		if err != nil || over || run.Status.Ended() {
 			return run, err
 		}
-		_ = waitForNotification(deadline, notifications, l.live.poll(project, l.EndPoll)) // either way, read once more
+		e.Notified(deadline)
 	}
+}
+
+// WaitForEnd is [Ending.Wait] for a run that exists.
+func (l *Log) WaitForEnd(
+	ctx, deadline context.Context, project entities.Project, runID entities.RunID,
+) (entities.Run, error) {
+	e := l.Ending(project, runID)
+	defer e.Close()
+	return e.Wait(ctx, deadline)
 }
 
 // WaitForStart waits as long as pending says that the run is to be started, or until the deadline context ends. It asks

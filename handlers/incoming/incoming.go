@@ -58,12 +58,34 @@ func abortWrite(c echo.Context) func() {
 
 const waitsKey = "stepwell.waits"
 
-// OnWait sets what [Waits] calls.
-func OnWait(c echo.Context, release func()) { c.Set(waitsKey, release) }
+// OnWait adds to what [Waits] calls.
+func OnWait(c echo.Context, do func()) {
+	before, _ := c.Get(waitsKey).(func())
+	c.Set(waitsKey, func() {
+		if before != nil {
+			before()
+		}
+		do()
+	})
+}
 
 // Waits tells that the request only waits from now on, so that it gives up its slot among the requests that run.
 func Waits(c echo.Context) {
-	if release, ok := c.Get(waitsKey).(func()); ok {
-		release()
+	if do, ok := c.Get(waitsKey).(func()); ok {
+		do()
 	}
+}
+
+// PreferredWait returns how long the client prefers to wait for what it asks for to be done, by the header Prefer (RFC
+// 7240); 0 if it says nothing that can be read.
+func PreferredWait(r *http.Request) time.Duration {
+	for preference := range strings.SplitSeq(strings.Join(r.Header.Values("Prefer"), ","), ",") {
+		name, value, _ := strings.Cut(preference, "=")
+		if strings.EqualFold(strings.TrimSpace(name), "wait") {
+			value, _, _ = strings.Cut(value, ";")
+			seconds, _ := strconv.ParseUint(strings.TrimSpace(value), 10, 16)
+			return time.Duration(seconds) * time.Second
+		}
+	}
+	return 0
 }

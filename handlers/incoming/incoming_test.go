@@ -86,3 +86,17 @@ func TestAddressesCountByNetwork(t *testing.T) {
 		t.Error("two addresses count as one")
 	}
 }
+
+func TestPreferredWait(t *testing.T) {
+	t.Parallel()
+	for preferences, want := range map[string]time.Duration{
+		"": 0, "wait=10": 10 * time.Second, "respond-async, Wait = 7; x=y": 7 * time.Second, "wait": 0, "wait=x": 0, "wait=-1": 0,
+		"wait=1.5": 0, "await=3": 0, "wait=3, wait=4": 3 * time.Second, "wait=99999999999": 65535 * time.Second,
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		r.Header.Set("Prefer", preferences)
+		if got := PreferredWait(r); got != want {
+			t.Errorf("%q: got %s, want %s", preferences, got, want)
+		}
+	}
+}

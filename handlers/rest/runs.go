@@ -321,6 +321,16 @@ func (s *Server) answerRunWith(r *request, run entities.Run, with read.Payloads)
 	})
 }
 
+// waiting returns a context that ends after a time, and when the server is about to stop.
+func (s *Server) waiting(r *request, timeout time.Duration) (waiting context.Context, stop func()) {
+	waiting, cancel := context.WithTimeout(r.ctx(), timeout)
+	detach := context.AfterFunc(s.Draining, cancel)
+	return waiting, func() {
+		detach()
+		cancel()
+	}
+}
+
 // awaitRun answers when the run has ended. On timeout, it answers with the unfinished run, or with the collection of a
 // run that has not started.
 func (s *Server) awaitRun(r *request) error {
@@ -328,9 +338,8 @@ func (s *Server) awaitRun(r *request) error {
 	if r.err != nil {
 		return r.err
 	}
-	waiting, cancel := context.WithTimeout(r.ctx(), timeout)
-	defer cancel()
-	defer context.AfterFunc(s.Draining, cancel)()
+	waiting, stop := s.waiting(r, timeout)
+	defer stop()
 	run, err := s.awaitEnd(r, waiting, id)
 	if err != nil {
 		return r.answerPending(err)

@@ -253,13 +253,15 @@ func (s *Server) startRun(r *request) error {
 		return err
 	}
 	messages := body.sent()
+	ending := s.ending(r, event.RunID)
+	defer ending.Close()
 	for {
 		run, joined, err := s.Log.JoinedBefore(r.ctx(), r.project(), event, messages)
 		if err != nil {
 			return err
 		}
 		if joined {
-			return s.answerRun(r, run)
+			return s.answerStarted(r, ending, run, event, false)
 		}
 		deployment, err := s.deploymentOf(r, body, event)
 		if err != nil {
@@ -275,8 +277,35 @@ func (s *Server) startRun(r *request) error {
 		if err != nil {
 			return err
 		}
-		return s.answerStarted(r, run, event, created)
+		return s.answerStarted(r, ending, run, event, created)
 	}
+}
+
+// ending returns what waits for the end of a run that the request starts; nil if the client does not prefer that.
+func (s *Server) ending(r *request, id entities.RunID) *read.Ending {
+	if incoming.PreferredWait(r.Request()) == 0 {
+		return nil
+	}
+	return s.Log.Ending(r.project(), id)
+}
+
+// answerEnd answers with the run of a start when it has ended, or has taken too long for the client or the server.
+func (s *Server) answerEnd(r *request, ending *read.Ending, run entities.Run, created bool) (err error) {
+	incoming.Waits(r)
+	waiting, stop := s.waiting(r, min(incoming.PreferredWait(r.Request()), maxWait))
+	defer stop()
+	r.Response().Header().Set("Preference-Applied", "wait")
+	if !created {
+		if run, err = s.awaitEnd(r, waiting, run.ID); err != nil {
+			return err
+		}
+		return s.answerRun(r, run)
+	}
+	ending.Notified(waiting)
+	if run, err = ending.Wait(r.ctx(), waiting); err != nil {
+		return err
+	}
+	return s.answerNewRun(r, run)
 }
 
 // join sends the messages to a run that is under way, all or none, and returns the run. It fails with
@@ -294,10 +323,15 @@ func (s *Server) join(r *request, id entities.RunID, messages []eventlog.Request
 	return store.RunByID(r.ctx(), s.Reader, r.project(), id)
 }
 
-// answerStarted answers with a run that this request has created with the event, or an earlier one. What the request
-// has created need not be read.
-func (s *Server) answerStarted(r *request, run entities.Run, event eventlog.Request, created bool) error {
-	if !created {
+// answerStarted answers with a run that this request has created with the event, or an earlier one: at its end, if that
+// is waited for. What the request has created need not be read.
+func (s *Server) answerStarted(
+	r *request, ending *read.Ending, run entities.Run, event eventlog.Request, created bool,
+) error {
+	switch {
+	case ending != nil:
+		return s.answerEnd(r, ending, run, created)
+	case !created:
 		return s.answerRun(r, run)
 	}
 	first := entities.Event{Payload: event.Payload, Extra: event.Extra, Data: event.Data}
@@ -394,7 +428,7 @@ func (s *Server) rerunRun(r *request) error {
 	if err != nil {
 		return err
 	}
-	return s.answerStarted(r, started.run, started.event, started.created)
+	return s.answerStarted(r, nil, started.run, started.event, started.created)
 }
 
 // startedRun is a run with the event that started it, unless an earlier request has created it.

@@ -1,10 +1,12 @@
 package rest_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -364,5 +366,62 @@ func TestRerunClientDrivenRun(t *testing.T) {
 	a.post(t, "/v1/runs/"+string(first)+"/rerun", `{"idempotencyKey":"r"}`, http.StatusOK)
 	if got := a.count(t, "messages"); got != 1 {
 		t.Errorf("got %d messages, want only that of the rerun", got)
+	}
+}
+
+// startAndWait starts a run, and prefers to wait for its end.
+func (a api) startAndWait(t *testing.T, body string) (answered chan *httptest.ResponseRecorder) {
+	t.Helper()
+	answered = make(chan *httptest.ResponseRecorder, 1)
+	r := httptest.NewRequest(http.MethodPost, "/v1/runs", strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Prefer", "respond-async, wait=600")
+	go func() {
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, r)
+		answered <- w
+	}()
+	return answered
+}
+
+// TestStartsWaitForTheEnd: the ends of many runs, which come as soon as the runs are there, are noticed by those who
+// have started them, and by those who have repeated the start. Nothing polls here.
+func TestStartsWaitForTheEnd(t *testing.T) {
+	t.Parallel()
+	a := deployed(t)
+	a.log.EndPoll = time.Hour
+	const runs = 32
+	statuses := map[int]int{}
+	var waiting []chan *httptest.ResponseRecorder
+	for n := range runs {
+		waiting = append(waiting, a.startAndWait(t, fmt.Sprintf(`{"workflow":"w","idempotencyKey":"%d"}`, n/2)))
+	}
+	for ended := 0; ended < runs/2; {
+		for _, run := range a.all(t, "/v1/runs?status=pending", "100") {
+			a.event(t, entities.RunID(run["id"].(string)), entities.EventRunCompleted, with(`"done"`))
+			ended++
+		}
+	}
+	for _, answered := range waiting {
+		w := <-answered
+		statuses[w.Code]++
+		if got := w.Body.String(); !strings.Contains(got, `"output":"done"`) || w.Header().Get("Preference-Applied") != "wait" {
+			t.Errorf("got %d %v %s, want a run that has ended", w.Code, w.Header(), got)
+		}
+	}
+	if statuses[http.StatusCreated] != runs/2 || statuses[http.StatusOK] != runs/2 {
+		t.Errorf("got statuses %v", statuses)
+	}
+}
+
+// TestStartsDoNotWaitForAServerThatStops, and answer with the unfinished run.
+func TestStartsDoNotWaitForAServerThatStops(t *testing.T) {
+	t.Parallel()
+	a := deployed(t)
+	answered := a.startAndWait(t, `{"workflow":"w"}`)
+	a.drain()
+	if w := <-answered; w.Code != http.StatusCreated || !strings.Contains(w.Body.String(), `"status":"pending"`) ||
+		w.Header().Get("Location") == "" {
+		t.Errorf("got %d %s", w.Code, w.Body)
 	}
 }
