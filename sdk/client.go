@@ -211,26 +211,51 @@ func (d *Workflow[I, O]) Start(ctx context.Context, c *Client, in I, options ...
 	return start(ctx, c, d, in, options)
 }
 
+// Execute starts a run of the workflow, waits for its end and returns its output, as [Workflow.Start] and [Run.Wait] do,
+// with one request if the run ends soon.
+func (d *Workflow[I, O]) Execute(ctx context.Context, c *Client, in I, options ...StartOption) (output O, err error) {
+	r, err := startRequest(d, in, options)
+	if err != nil {
+		return output, err
+	}
+	r.header, r.poll = http.Header{"Prefer": {fmt.Sprintf("wait=%d", int(poll.Seconds()))}}, poll
+	var started RunDetails
+	if err := c.do(ctx, r, &started); err != nil {
+		return output, err
+	}
+	run := d.Handle(c, started.ID)
+	if output, ended, err := run.ended(started); ended {
+		return output, err
+	}
+	return run.Wait(ctx)
+}
+
 // start starts a run with an input, which is an item of it if the options say so.
 func start[I, O any](
 	ctx context.Context, c *Client, d *Workflow[I, O], in any, options []StartOption,
 ) (*Run[O], error) {
+	r, err := startRequest(d, in, options)
+	if err != nil {
+		return nil, err
+	}
+	var started RunDetails
+	if err := c.do(ctx, r, &started); err != nil {
+		return nil, err
+	}
+	return d.Handle(c, started.ID), nil
+}
+
+// startRequest returns the request that starts a run.
+func startRequest[I, O any](d *Workflow[I, O], in any, options []StartOption) (r apiRequest, err error) {
 	input, err := encode(in)
 	if err != nil {
-		return nil, fmt.Errorf("encode the input of workflow %s: %w", d.name, err)
+		return r, fmt.Errorf("encode the input of workflow %s: %w", d.name, err)
 	}
 	b := startBody{Workflow: d.name, Input: input, IdempotencyKey: rand.Text(), Inbox: d.Inboxes()}
 	for _, set := range options {
 		set.configureStart(&b)
 	}
-	if b.err != nil {
-		return nil, b.err
-	}
-	var started RunDetails
-	if err := c.post(ctx, apiPath("runs"), b, &started); err != nil {
-		return nil, err
-	}
-	return d.Handle(c, started.ID), nil
+	return apiRequest{method: http.MethodPost, path: apiPath("runs"), body: b}, b.err
 }
 
 // Handle returns the handle of a run by its ID, without looking whether there is one.

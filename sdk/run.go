@@ -126,19 +126,28 @@ func (r *Run[O]) Wait(ctx context.Context) (output O, err error) {
 		if err := r.c.do(ctx, long, &info); err != nil {
 			return output, err
 		}
-		switch info.Status {
-		case StatusCompleted:
-			return outputOf[O](info)
-		case StatusFailed:
-			failed := &RunFailedError{RunID: r.id}
-			if info.Error != nil {
-				failed.RunFailure = *info.Error
-			}
-			return output, failed
-		case StatusCancelled:
-			return output, &RunCancelledError{r.id, info.CancelReason}
-		default: // it goes on
+		if output, ended, err := r.ended(info); ended {
+			return output, err
 		}
+	}
+}
+
+// ended returns the output or the error of a run that has ended, or false.
+func (r *Run[O]) ended(info RunDetails) (output O, ended bool, err error) {
+	switch info.Status {
+	case StatusCompleted:
+		output, err = outputOf[O](info)
+		return output, true, err
+	case StatusFailed:
+		failed := &RunFailedError{RunID: r.id}
+		if info.Error != nil {
+			failed.RunFailure = *info.Error
+		}
+		return output, true, failed
+	case StatusCancelled:
+		return output, true, &RunCancelledError{r.id, info.CancelReason}
+	default:
+		return output, false, nil
 	}
 }
 

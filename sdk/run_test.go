@@ -2,6 +2,7 @@ package stepwell
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -52,5 +53,45 @@ func TestTheLogOfARunIsWhole(t *testing.T) {
 	}
 	if err := app.Replay(t.Context(), got); err != nil || out != "large" {
 		t.Errorf("got %q, %v", out, err)
+	}
+}
+
+// TestExecute takes the run of the start if that has ended, and waits for it otherwise.
+func TestExecute(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		started, waited string // answers
+		want            string
+	}{
+		"it ends soon":              {`{"id":"run0","status":"completed","output":"7","outputEncoding":"json"}`, ``, "7 <nil>"},
+		"it fails":                  {`{"id":"run0","status":"failed","error":{"message":"no"}}`, ``, " run run0 failed: no"},
+		"an old server, or a delay": {`{"id":"run0","status":"pending"}`, `{"id":"run0","status":"cancelled"}`, " run run0 was cancelled"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			starts, key := 0, ""
+			mux := http.NewServeMux()
+			mux.HandleFunc("POST /v1/runs", func(w http.ResponseWriter, r *http.Request) {
+				var body startBody
+				if err := json.NewDecoder(r.Body).Decode(&body); err != nil || r.Header.Get("Prefer") != "wait=30" {
+					t.Errorf("got %v, Prefer %q", err, r.Header.Get("Prefer"))
+				}
+				if starts++; starts == 1 {
+					key = body.IdempotencyKey
+					panic(http.ErrAbortHandler) // the answer is lost
+				}
+				if body.IdempotencyKey != key {
+					t.Error("a repeated start has another key")
+				}
+				_, _ = w.Write([]byte(test.started))
+			})
+			mux.HandleFunc("GET /v1/runs/run0/wait", func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = w.Write([]byte(test.waited))
+			})
+			got, err := NewWorkflow[string, string]("order").Execute(t.Context(), newTestClient(t, mux), "x")
+			if text := fmt.Sprint(got, " ", err); text != test.want {
+				t.Errorf("got %q, want %q", text, test.want)
+			}
+		})
 	}
 }
