@@ -135,6 +135,27 @@ func (c *client) startSignalled(ctx context.Context, deployment, workflow string
 	return run.ID, err
 }
 
+// executeRunOn starts a run of a deployment and waits until it has completed, with one request if that is soon.
+func (c *client) executeRunOn(ctx context.Context, deployment, workflow string, input any) (string, error) {
+	body, err := json.Marshal(map[string]any{"workflow": workflow, "deployment": deployment, "input": input})
+	if err != nil {
+		return "", fmt.Errorf("start a run: %w", err)
+	}
+	header := http.Header{"Content-Type": {"application/json"}, "Prefer": {"wait=60"}}
+	got, err := c.call(ctx, http.MethodPost, "/v1/runs", header, body)
+	if err != nil {
+		return "", err
+	}
+	var run runAnswer
+	if err := json.Unmarshal(got, &run); err != nil {
+		return "", fmt.Errorf("start a run: %w", err)
+	}
+	if ended, err := run.ended(); ended {
+		return run.ID, err
+	}
+	return run.ID, c.awaitRun(ctx, run.ID)
+}
+
 // awaitRun waits until the run has completed.
 func (c *client) awaitRun(ctx context.Context, id string) error {
 	for {
@@ -142,12 +163,21 @@ func (c *client) awaitRun(ctx context.Context, id string) error {
 		if err := c.json(ctx, http.MethodGet, "/v1/runs/"+id+"/wait?timeout=60s", nil, &run); err != nil {
 			return err
 		}
-		switch run.Status {
-		case "completed":
-			return nil
-		case "failed", "cancelled":
-			return fmt.Errorf("run %s is %s", id, run.Status)
+		if ended, err := run.ended(); ended {
+			return err
 		}
+	}
+}
+
+// ended reports whether a run has ended. The error says that it has not completed.
+func (r runAnswer) ended() (bool, error) {
+	switch r.Status {
+	case "completed":
+		return true, nil
+	case "failed", "cancelled":
+		return true, fmt.Errorf("run %s is %s", r.ID, r.Status)
+	default:
+		return false, nil
 	}
 }
 

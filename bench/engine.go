@@ -68,36 +68,33 @@ func runByWire(ctx context.Context, s *testbed, workflow string) (time.Time, rep
 	return time.Unix(0, r.Done), r, err
 }
 
-// runByContract starts a run with the /v1 API. The run is done when the wait request is answered.
+// runByContract starts a run with the /v1 API. The run is done when the request that waits for it is answered.
 func runByContract(ctx context.Context, s *testbed, workflow string) (time.Time, report, error) {
-	run, err := s.start(ctx, contractDeployment, workflow, strings.TrimPrefix(workflow, workflowPrefix))
-	if err != nil {
-		return time.Time{}, report{}, err
-	}
-	return s.ended(ctx, run)
+	return s.reported(ctx, contractDeployment, workflow, strings.TrimPrefix(workflow, workflowPrefix))
 }
 
 // runByFlow starts a run of the flow with the same shape with the /v1 API.
 func runByFlow(ctx context.Context, s *testbed, workflow string) (time.Time, report, error) {
 	name := strings.TrimPrefix(workflow, workflowPrefix)
-	run, err := s.start(ctx, flowPrefix+name+"@1", flowPrefix+name, name)
+	return s.reported(ctx, flowPrefix+name+"@1", flowPrefix+name, name)
+}
+
+// execute starts a run of a shape, sends it a message if the shape wants one, and waits until it has completed.
+func (s *testbed) execute(ctx context.Context, deployment, workflow, shape string) (string, error) {
+	if shape != signalShape {
+		return s.client.executeRunOn(ctx, deployment, workflow, shape)
+	}
+	run, err := s.client.startSignalled(ctx, deployment, workflow, shape)
 	if err != nil {
-		return time.Time{}, report{}, err
+		return "", err
 	}
-	return s.ended(ctx, run)
+	return run, s.client.awaitRun(ctx, run)
 }
 
-// start starts a run of a shape, and sends it a message if the shape wants one.
-func (s *testbed) start(ctx context.Context, deployment, workflow, shape string) (string, error) {
-	if shape == signalShape {
-		return s.client.startSignalled(ctx, deployment, workflow, shape)
-	}
-	return s.client.startRunOn(ctx, deployment, workflow, shape)
-}
-
-// ended waits until a run of the function contract has ended.
-func (s *testbed) ended(ctx context.Context, run string) (time.Time, report, error) {
-	if err := s.client.awaitRun(ctx, run); err != nil {
+// reported executes a run, and waits for the function's report of it.
+func (s *testbed) reported(ctx context.Context, deployment, workflow, shape string) (time.Time, report, error) {
+	run, err := s.execute(ctx, deployment, workflow, shape)
+	if err != nil {
 		return time.Time{}, report{}, err
 	}
 	done := time.Now()

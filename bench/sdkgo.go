@@ -72,10 +72,7 @@ func measureSDKGo(ctx context.Context, b *bench) (rows []row, err error) {
 
 // runBySDK starts a run of the SDK's app, sends it a message if its shape wants one, and waits for its end.
 func runBySDK(ctx context.Context, s *testbed, workflow, shape string) (time.Time, report, error) {
-	run, err := s.start(ctx, goDeployment, workflow, shape)
-	if err == nil {
-		err = s.client.awaitRun(ctx, run)
-	}
+	run, err := s.execute(ctx, goDeployment, workflow, shape)
 	return time.Now(), report{Run: run}, err
 }
 
