@@ -10,7 +10,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -24,14 +23,15 @@ type Coroutine struct {
 	// Place is where the coroutine was started, as file:line.
 	Place string
 
-	of        *Coroutine // the coroutine, of a view of it; see In
-	goroutine atomic.Uint64
-	resume    chan bool     // true: continue; false: end
-	until     func() bool   // what it waits for; nil if it has not started
-	on        *Operation    // without whose change until stays false; nil if that is not known
-	number    int           // in the order of creation
-	awake     bool          // it is one of those that may be ready
-	all       []func() bool // the conditions of until, if it waits for all of them
+	of        *Coroutine     // the coroutine, of a view of it; see In
+	goroutine atomic.Uintptr // 0 unless it runs or rests; see [goroutine]
+	id        atomic.Uint64  // of the goroutine, in stacks
+	resume    chan bool      // true: continue; false: end
+	until     func() bool    // what it waits for; nil if it has not started
+	on        *Operation     // without whose change until stays false; nil if that is not known
+	number    int            // in the order of creation
+	awake     bool           // it is one of those that may be ready
+	all       []func() bool  // the conditions of until, if it waits for all of them
 	ended     bool
 }
 
@@ -71,7 +71,7 @@ type scheduler struct {
 	ended      int                         // number of coroutines in all that have ended
 	awake      []*Coroutine                // those that may be ready, in the order of their creation
 	current    atomic.Pointer[Coroutine]   // nil while the engine runs
-	driver     atomic.Uint64               // goroutine of the engine
+	driver     atomic.Uintptr              // goroutine of the engine, during an invocation
 	evaluating *Coroutine                  // whose condition is being evaluated; nil for nobody
 	misuse     atomic.Pointer[MisuseError] // the first, even if the workflow's code has recovered from it
 	rested     chan struct{}
@@ -113,7 +113,9 @@ func (c *Coroutine) run(fn func(*Coroutine)) {
 	if !<-c.resume {
 		return
 	}
-	c.goroutine.Store(goroutineID())
+	c.id.Store(goroutineID())
+	c.goroutine.Store(goroutine())
+	defer c.goroutine.Store(0)
 	returned := false
 	defer func() {
 		v := recover()
@@ -238,7 +240,7 @@ func (s *scheduler) pass(ctx context.Context, c *Coroutine, on bool) error {
 	case <-misused:
 		return s.leave(c, s.misuse.Load())
 	case <-s.stuck.C:
-		return s.leave(c, &Stuck{c.Place, stackOf(c.goroutine.Load())})
+		return s.leave(c, &Stuck{c.Place, stackOf(c.id.Load())})
 	case <-ctx.Done():
 		return s.leave(c, context.Cause(ctx))
 	}
@@ -250,7 +252,7 @@ const stuckAfter = 10 * time.Second
 // leave leaves the scheduler to a coroutine that does not rest. When it does so all the same, all coroutines are ended.
 func (s *scheduler) leave(c *Coroutine, cause error) error {
 	if errors.Is(cause, context.DeadlineExceeded) {
-		cause = &Stuck{c.Place, stackOf(c.goroutine.Load())}
+		cause = &Stuck{c.Place, stackOf(c.id.Load())}
 	}
 	s.left = true
 	s.ending.Store(true)
@@ -347,7 +349,7 @@ func (c *Coroutine) Check() {
 
 // CheckRead is [Coroutine.Check] for uses that conditions may have.
 func (c *Coroutine) CheckRead() {
-	caller, self, s := goroutineID(), c.self(), c.s
+	caller, self, s := goroutine(), c.self(), c.s
 	switch {
 	case caller == self.goroutine.Load() && !s.ending.Load():
 		return
@@ -376,15 +378,10 @@ func (s *scheduler) refuse(m *MisuseError) {
 	panic(m)
 }
 
-// firstLines has buffers for the first line of a stack. They are shared since [runtime.Stack] makes them escape, and
-// every operation asks for its goroutine.
-var firstLines = sync.Pool{New: func() any { return new([64]byte) }}
-
 // goroutineID returns the number of the calling goroutine, which the runtime shows only in stacks.
 func goroutineID() uint64 {
-	buffer := firstLines.Get().(*[64]byte) //nolint:forcetypeassert // the pool has nothing else
-	defer firstLines.Put(buffer)
-	line := buffer[:runtime.Stack(buffer[:], false)]
+	line := make([]byte, 64)
+	line = line[:runtime.Stack(line, false)]
 	digits, _, _ := bytes.Cut(bytes.TrimPrefix(line, []byte("goroutine ")), []byte(" "))
 	id, err := strconv.ParseUint(string(digits), 10, 64)
 	if err != nil {

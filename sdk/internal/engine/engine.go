@@ -200,7 +200,8 @@ func (e *Engine) Close() {
 func (e *Engine) Advance(ctx context.Context) (a Answer, done bool, err error) {
 	e.inline, _ = ctx.Value(inlineKey{}).(Inline)
 	e.stopping = false
-	e.driver.Store(goroutineID())
+	e.driver.Store(goroutine())
+	defer e.driver.Store(0)
 	e.listen()
 	for _, op := range e.idle {
 		op.resting, op.marked = false, false
