@@ -43,7 +43,9 @@ func TestHooksOfARun(t *testing.T) {
 	evaluate[bool](b, `(() => { const e = document.querySelector("[name='/wood']"); e.value = '"oak"'; return e.dispatchEvent(new Event("input")); })()`)
 	b.click("Resume")
 	i.wait(run, "hook_received")
-	var received struct{ Data []struct{ Payload json.RawMessage } }
+	var received struct {
+		Data []struct{ Payload json.RawMessage }
+	}
 	i.call("GET", "/v1/runs/"+run+"/events?type=hook_received&payloads=true", nil, &received)
 	if got := string(received.Data[0].Payload); got != `{"width":80,"wood":"oak"}` {
 		t.Errorf("the hook has received %s", got)

@@ -92,8 +92,8 @@ func (l *Log) Event(
 	return event.Event, nil
 }
 
-// Fit returns how many of the groups of events, from the first on, have at most so many bytes together, but at least one.
-// Lists of entities with their events use it to end a page early.
+// Fit returns how many of the groups of events, from the first on, have at most so many bytes together, but at least
+// one. Lists of entities with their events use it to end a page early.
 func (l *Log) Fit(ctx context.Context, groups [][]Position, with Payloads, maxBytes int) (int, error) {
 	if len(groups) < 2 {
 		return len(groups), nil

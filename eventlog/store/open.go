@@ -23,6 +23,7 @@ type HookFilter struct {
 	// Approvals selects those that may be approvals.
 	Approvals bool
 	RunID     entities.RunID
+	HookID    entities.HookID
 }
 
 // mayBeApproval is the condition on hooks that may be approvals, by their token, and that of an index.
@@ -57,6 +58,9 @@ func OpenHooks(
 	}
 	if f.RunID != "" {
 		where += ` AND run_id = ` + a.Add(f.RunID)
+	}
+	if f.HookID != "" {
+		where += ` AND id = ` + a.Add(f.HookID)
 	}
 	switch from, err := pg.ParseTimeCursor(p.Cursor); {
 	case p.Cursor == "":

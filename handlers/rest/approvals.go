@@ -34,7 +34,8 @@ func (s *Server) listApprovals(r *request) error {
 		r.fail(auth.IdentityOf(r).Check(auth.Read))
 	}
 	f := store.HookFilter{
-		WorkflowName: r.QueryParam("workflow"), RunID: entities.RunID(r.QueryParam("runId")), Approvals: true,
+		WorkflowName: r.QueryParam("workflow"), RunID: entities.RunID(r.QueryParam("runId")),
+		HookID: entities.HookID(r.QueryParam("hookId")), Approvals: true,
 	}
 	encode := func(a openApproval) api.Approval { return a.json(sees) }
 	return answerPage(r, encode, func() ([]openApproval, string, error) {

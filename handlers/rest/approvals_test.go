@@ -58,6 +58,7 @@ func TestApprovals(t *testing.T) {
 	}
 	for query, want := range map[string]string{
 		"runId=" + string(run): seen, "workflow=w": seen, "for=role:finance&for=zoe": seen + `,` + all + `,"title":"Open to all"}`,
+		"hookId=agree": seen, "runId=" + string(run) + "&hookId=agree&limit=1": seen, "runId=" + string(other) + "&hookId=agree": "",
 		"for=ANNA&for=role:finance": all + `,"title":"Open to all"}`, "for=bob": all + `,"title":"Open to all"}`, "runId=wrun_x": "",
 	} {
 		same(t, query, `{"data":[`+want+`]}`, a.get(t, "/v1/approvals?"+query))

@@ -42,7 +42,9 @@ func (h askingHook) order() int {
 }
 
 // outcomes reads what has been decided by the hooks of a run, approvals first. Those without a decision are left out.
-func (s *Server) outcomes(r *request, run entities.RunID, hooks []askingHook) (map[entities.HookID]api.Outcome, error) {
+func (s *Server) outcomes(
+	r *request, run entities.RunID, hooks []askingHook,
+) (map[entities.HookID]api.Outcome, error) {
 	if len(hooks) == 0 {
 		return map[entities.HookID]api.Outcome{}, nil
 	}
@@ -106,7 +108,9 @@ func (r *request) outcomeJSON(o approval.Outcome) api.Outcome {
 }
 
 // timelineOutcomes reads what has been decided by the hooks of a page of the timeline.
-func (s *Server) timelineOutcomes(r *request, run entities.RunID, parts []read.TimelinePart) (map[entities.HookID]api.Outcome, error) {
+func (s *Server) timelineOutcomes(
+	r *request, run entities.RunID, parts []read.TimelinePart,
+) (map[entities.HookID]api.Outcome, error) {
 	var hooks []askingHook
 	for _, p := range parts {
 		if p.Type != entities.EventHookCreated {
@@ -127,14 +131,17 @@ func (s *Server) timelineOutcomes(r *request, run entities.RunID, parts []read.T
 }
 
 // historyOutcomes reads what has been decided by hooks.
-func (s *Server) historyOutcomes(r *request, run entities.RunID, all []read.HookHistory) (map[entities.HookID]api.Outcome, error) {
+func (s *Server) historyOutcomes(
+	r *request, run entities.RunID, all []read.HookHistory,
+) (map[entities.HookID]api.Outcome, error) {
 	var hooks []askingHook
 	for _, h := range all {
 		closed := time.Time{}
 		if h.DisposedAt != nil && h.DisposedAt != h.RunEndedAt {
 			closed = *h.DisposedAt
 		}
-		if a, ok := asking(string(h.ID), h.Seq, h.Data, h.ReceivedAt != nil, closed); ok && h.Type == entities.EventHookCreated {
+		a, ok := asking(string(h.ID), h.Seq, h.Data, h.ReceivedAt != nil, closed)
+		if ok && h.Type == entities.EventHookCreated {
 			hooks = append(hooks, a)
 		}
 	}

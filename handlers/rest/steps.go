@@ -224,7 +224,11 @@ func (s *Server) stream(r *request) entities.StreamName {
 // tailStream streams the chunks as they are written, until the stream is closed: as bytes or, if the client accepts
 // them, as server-sent events.
 func (s *Server) tailStream(r *request) error {
-	from, name := r.firstChunk(), s.stream(r)
+	from, name, decoded := r.firstChunk(), s.stream(r), r.flag("decoded", false)
+	events := strings.Contains(r.Request().Header.Get(echo.HeaderAccept), mimeEvents)
+	if decoded && !events {
+		r.fail(badParam("decoded", "it needs the header Accept: %s", mimeEvents))
+	}
 	if r.err != nil {
 		return r.err
 	}
@@ -235,26 +239,37 @@ func (s *Server) tailStream(r *request) error {
 	w, mediaType := incoming.NewLiveWriter(ctx, r), echo.MIMEOctetStream
 	defer w.Close()
 	send := func(ch store.Chunk) error { return w.Send(ch.Data) }
-	if strings.Contains(r.Request().Header.Get(echo.HeaderAccept), mimeEvents) {
+	if events {
 		mediaType = mimeEvents
-		send = func(ch store.Chunk) error {
-			text, err := eventText(strconv.FormatInt(ch.Idx, 10), newChunkJSON(ch))
-			if err != nil {
-				return err
-			}
-			return w.Send(text)
-		}
+		send = func(ch store.Chunk) error { return r.sendChunk(w, ch, decoded) }
 	}
 	beginStream(w.Response, mediaType)
 	w.Flush()
 	err := s.Streams.Tail(ctx, r.project(), name, from, send)
-	if err == nil && mediaType == mimeEvents {
+	if err == nil && events {
 		err = w.Send([]byte(endEvent))
 	}
 	if err != nil {
 		s.abort(r, err)
 	}
 	return nil
+}
+
+// sendChunk sends a chunk as an event: as it was written, or what is in it.
+func (r *request) sendChunk(w *incoming.LiveWriter, ch store.Chunk, decoded bool) error {
+	v := newChunkJSON(ch)
+	if decoded {
+		shown, err := r.decodeChunks([]store.Chunk{ch})
+		if err != nil {
+			return err
+		}
+		v = shown[0]
+	}
+	text, err := eventText(strconv.FormatInt(ch.Idx, 10), v)
+	if err != nil {
+		return err
+	}
+	return w.Send(text)
 }
 
 // firstChunk returns the index of the first chunk to send: the one after the last event the client received, or the

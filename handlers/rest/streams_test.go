@@ -155,6 +155,25 @@ func TestTailStream(t *testing.T) {
 	}
 }
 
+// TestDecodedTail: a stream is followed as what is in it on request, which needs events.
+func TestDecodedTail(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	server := httptest.NewServer(a)
+	t.Cleanup(server.Close)
+	id := a.sdkRun(t, "order")
+	path := "/v1/runs/" + string(id) + "/streams/s/tail?decoded=true"
+	a.write(t, id, "s", "\x00\x00\x00\x09devl[\"a\"]", "Once")
+	a.close(t, id, "s")
+	got, err := io.ReadAll(tail(t, t.Context(), server.URL+path, "Accept", "text/event-stream").Body)
+	const want = "id: 0\ndata: {\"index\":0,\"value\":\"a\",\"encoding\":\"devalue\"}\n\nid: 1\ndata: {\"index\":1,\"text\":\"Once\"}\n\n" +
+		"event: end\ndata: {}\n\n"
+	if err != nil || string(got) != want {
+		t.Errorf("got %q and error %v, want %q", got, err, want)
+	}
+	a.wantRejected(t, http.MethodGet, path, "", http.StatusBadRequest, "invalid_request")
+}
+
 // TestTailIsDisconnectedOnShutdown checks that the client can tell it from the end of the stream.
 func TestTailIsDisconnectedOnShutdown(t *testing.T) {
 	t.Parallel()

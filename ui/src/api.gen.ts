@@ -1443,7 +1443,7 @@ export interface Api {
   // List the approvals that are open
   "GET /v1/approvals": {
     path: {  };
-    query: { "workflow"?: string; "runId"?: string; "for"?: Array<string>; "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    query: { "workflow"?: string; "runId"?: string; "hookId"?: string; "for"?: Array<string>; "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
     body: null;
     answer: {
       data: Array<Approval>;
@@ -1552,7 +1552,7 @@ export interface Api {
   // Follow a stream until it is closed
   "GET /v1/runs/{id}/streams/{name}/tail": {
     path: { "id": string; "name": string };
-    query: { "from"?: number };
+    query: { "from"?: number; "decoded"?: boolean };
     body: null;
     answer: null;
   };

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
@@ -77,12 +76,13 @@ func (c approveCmd) form(ctx context.Context, s *Session) (json.RawMessage, erro
 		return nil, usageErrorf("--form is the whole form: leave out --field")
 	}
 	var open api.Page[api.Approval]
-	if _, err := s.client.get(ctx, path("approvals"), url.Values{"runId": {c.RunID}}, &open); err != nil {
+	query := url.Values{"runId": {c.RunID}, "hookId": {c.ID}}
+	if _, err := s.client.get(ctx, path("approvals"), query, &open); err != nil {
 		return nil, err
 	}
 	var known formSchema
-	if i := slices.IndexFunc(open.Data, func(a api.Approval) bool { return a.HookID == c.ID }); i >= 0 {
-		_ = json.Unmarshal(open.Data[i].Form, &known) // the server checks the form
+	for _, a := range open.Data { // at most one
+		_ = json.Unmarshal(a.Form, &known) // the server checks the form
 	}
 	return known.fill(c.Field)
 }

@@ -3,6 +3,8 @@ package remote
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"io"
 	"net/url"
 	"strconv"
 	"time"
@@ -193,20 +195,22 @@ type tailStreamCmd struct {
 	Name   string `arg:"" help:"The stream's name."`
 	Follow bool   `short:"f" help:"Keep printing new chunks until the stream is closed."`
 	From   int64  `placeholder:"INDEX" help:"Start at this chunk; --from=-3 prints the last three."`
+	Raw    bool   `help:"Print the bytes as they were written. Otherwise, values of the Workflow SDK are decoded."`
 }
 
-// Run copies the stream's bytes to standard output, or prints its chunks as JSON.
+// Run copies what is in the stream to standard output, or prints its chunks as JSON.
 func (c tailStreamCmd) Run(ctx context.Context, s *Session) error {
-	at, print := path("runs", c.RunID, "streams", c.Name), entryPrinter(s, s.printChunk)
+	at, print := path("runs", c.RunID, "streams", c.Name), entryPrinter(s, (&chunkPrinter{out: s.Stdout}).print)
+	query := nonEmpty(url.Values{"decoded": {strconv.FormatBool(!c.Raw)}})
 	if c.Follow {
-		query := url.Values{"from": {strconv.FormatInt(c.From, 10)}}
+		query.Set("from", strconv.FormatInt(c.From, 10))
 		return s.follow(ctx, at+"/tail", query, print)
 	}
 	from, err := c.startIndex(ctx, s)
 	if err != nil {
 		return err
 	}
-	return s.entries(ctx, at, nil, paging{All: true, Cursor: strconv.FormatInt(from, 10)}, print)
+	return s.entries(ctx, at, query, paging{All: true, Cursor: strconv.FormatInt(from, 10)}, print)
 }
 
 // startIndex resolves a negative --from, which counts from the end of the stream.
@@ -230,11 +234,36 @@ func (c tailStreamCmd) startIndex(ctx context.Context, s *Session) (int64, error
 	return 0, nil // reading the stream will return the not-found error
 }
 
-func (s *Session) printChunk(c api.Chunk) error {
+// chunkPrinter prints what is in chunks: texts as they are, and other values as lines of JSON.
+type chunkPrinter struct {
+	out   io.Writer
+	begun bool // a line has begun
+}
+
+func (p *chunkPrinter) print(c api.Chunk) error {
 	data := c.Base64
-	if data == nil {
+	var text string
+	switch {
+	case c.Encoding == "encrypted":
+		data = p.line("(encrypted)")
+	case c.Value != nil && json.Unmarshal(c.Value, &text) == nil && c.Value[0] == '"':
+		data = []byte(text)
+	case c.Value != nil:
+		data = p.line(string(c.Value))
+	case data == nil:
 		data = []byte(orZero(c.Text))
 	}
-	_, err := s.Stdout.Write(data)
+	if n := len(data); n > 0 {
+		p.begun = data[n-1] != '\n'
+	}
+	_, err := p.out.Write(data)
 	return err
+}
+
+// line returns a line of its own.
+func (p *chunkPrinter) line(text string) []byte {
+	if p.begun {
+		text = "\n" + text
+	}
+	return []byte(text + "\n")
 }
