@@ -143,7 +143,7 @@ export async function signOut(): Promise<void> {
 
 // stream is call with the answer as it comes, after the last event that was received; empty for none.
 export async function stream<K extends Operation>(project: string, operation: K, r: Request<K>, last: string): Promise<ReadableStream<Uint8Array>> {
-  const headers: Record<string, string> = last ? { "Last-Event-ID": last } : {};
+  const headers: Record<string, string> = { Accept: "text/event-stream", ...(last && { "Last-Event-ID": last }) };
   return send(doorOf(project, operation, r), methodOf(operation), { ...r, headers }, async (a) => a.body!);
 }
 

@@ -1,7 +1,7 @@
 // The streams of a run, and the end of one of them, followed while it is open.
 import { useSignal } from "@preact/signals";
-import { useLayoutEffect, useRef } from "preact/hooks";
-import type { Run, Stream } from "../api.gen";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import type { Chunk, Run, Stream } from "../api.gen";
 import { addressOf, call, server } from "../api";
 import { Tail } from "../lib/chunks";
 import { formatBytes, hexLine } from "../lib/jsontext";
@@ -16,8 +16,11 @@ import { Age } from "../parts/time";
 import { Virtual } from "../parts/virtual";
 import { useResource } from "../resource";
 import { may, needs } from "../session";
+import { useTail } from "../tail";
 
-const followEvery = 1000;
+// While nothing can be followed, and how soon what has come is drawn.
+const readEvery = 5000;
+const drawnWithin = 100;
 const firstChunks = 2000; // that are read when a stream is opened: its end
 const pageSize = 500;
 const keptBytes = 1_000_000;
@@ -44,7 +47,7 @@ export function Streams({ run }: { run: Run }) {
           </tr>
         ))}</tbody>
       </table>
-      {chosen ? may("read") ? <Chunks key={name} run={run} stream={chosen} /> : <p class="quiet">What is in it is not shown. {needs("read")}</p>
+      {chosen ? may("read") ? <Contents key={name} run={run} stream={chosen} /> : <p class="quiet">What is in it is not shown. {needs("read")}</p>
         : <Empty title="This run has no such stream" />}
     </>
   );
@@ -58,8 +61,8 @@ interface Reading {
   closed: boolean;
 }
 
-// Chunks shows the end of a stream: what is in it, or its bytes as they were written.
-function Chunks({ run, stream }: { run: Run; stream: Stream }) {
+// Contents shows the end of a stream: what is in it, or its bytes as they were written.
+function Contents({ run, stream }: { run: Run; stream: Stream }) {
   const form = useSignal<Form>("Text");
   return <Part key={form.value} run={run} stream={stream} form={form.value} change={(f) => (form.value = f)} />;
 }
@@ -74,19 +77,43 @@ function Part({ run, stream, form, change }: { run: Run; stream: Stream; form: F
   const shown = useSignal<{ bytes: Uint8Array; left: number; encrypted: number } | null>(null);
   const following = follow.value && !closed.value;
   const path = { id: run.id, name: stream.name };
-  const read = useResource(async (signal) => {
+  const decoded = form === "Text";
+  // What was followed may come by a page as well.
+  const take = (chunks: Chunk[]) => {
     const r = reading.current;
-    for (let more = !r.closed; more;) {
-      const page = await call(project.value, "GET /v1/runs/{id}/streams/{name}", { path, query: { cursor: String(r.next), limit: pageSize, decoded: form === "Text" }, signal });
-      r.tail.add(page.data);
-      r.next = (page.data.at(-1)?.index ?? r.next - 1) + 1;
-      more = page.cursor !== undefined;
-      closed.value = r.closed = page.closed && !more;
-    }
+    const fresh = chunks.filter((c) => c.index >= r.next);
+    r.tail.add(fresh);
+    r.next = (fresh.at(-1)?.index ?? r.next - 1) + 1;
+  };
+  const draw = () => {
+    const r = reading.current;
     if (r.next === r.shown) return;
     r.shown = r.next;
     shown.value = { bytes: r.tail.bytes(), left: r.tail.left, encrypted: r.tail.encrypted };
-  }, [run.id, stream.name, following], { poll: following ? followEvery : 0 });
+  };
+  const drawing = useRef(0);
+  useEffect(() => () => clearTimeout(drawing.current), []);
+  const live = useTail(following && shown.value !== null, {
+    run: run.id, name: stream.name, decoded, from: () => reading.current.next,
+    take: (c) => {
+      take([c]);
+      drawing.current ||= window.setTimeout(() => {
+        drawing.current = 0;
+        draw();
+      }, drawnWithin);
+    },
+    end: () => (closed.value = reading.current.closed = true),
+  }).value;
+  const read = useResource(async (signal) => {
+    const r = reading.current;
+    for (let more = !r.closed; more;) {
+      const page = await call(project.value, "GET /v1/runs/{id}/streams/{name}", { path, query: { cursor: String(r.next), limit: pageSize, decoded }, signal });
+      take(page.data);
+      more = page.cursor !== undefined;
+      closed.value = r.closed = page.closed && !more;
+    }
+    draw();
+  }, [run.id, stream.name, following], { poll: following && !live ? readEvery : 0 });
   const { from } = reading.current;
   const part = shown.value;
   const text = part && form === "Text" ? new TextDecoder().decode(part.bytes) : "";
