@@ -33,8 +33,8 @@ type installation struct {
 	server, web string
 	// database is the connection string of the server's database.
 	database string
-	// restart kills the server and starts it again.
-	restart func()
+	// kill kills the server, if it runs, and restart starts it again afterwards.
+	kill, restart func()
 	// traffic has what browsers below a path are sent.
 	traffic *traffic
 }
@@ -119,9 +119,12 @@ func newInstallation(t *testing.T, base string, env ...string) *installation {
 	if base != "" {
 		i.web = proxy.URL + base
 	}
-	i.restart = func() {
+	i.kill = func() {
 		process.Kill()
 		<-process.Ended()
+	}
+	i.restart = func() {
+		i.kill()
 		again := exec.Command(program, "serve")
 		again.Env = append(slices.Clone(cmd.Env), "STEPWELL_LISTEN="+addr)
 		process, _ = harness.Start(t, "server", again, harness.ServerReady)

@@ -1,5 +1,6 @@
 // The one place that sends requests: operations of the API through the dashboard's door, and the session.
 import type { Api } from "./api.gen";
+import { Answers } from "./lib/answers";
 import { fill } from "./lib/path";
 import { Problem, problemOf } from "./lib/problem";
 import { groupsOf, Lines, queryOfReads } from "./lib/together";
@@ -27,15 +28,62 @@ export function addressOf<K extends Operation>(operation: K, r: Request<K>): str
   return fill(operation.slice(operation.indexOf(" ") + 1), r.path ?? {}, r.query ?? {});
 }
 
+// answers are the last ones to what pages have read: with a signal, by GET. What runs have written is large, and left out.
+const answers = new Answers(50);
+const large = /^\/v1\/runs\/[^/]+\/(?:events|streams|timeline)/;
+
+// recalled has the signals of readings that are answered as they were last, and when the oldest of those answers was read.
+const recalled = new WeakMap<AbortSignal, { at: number }>();
+
+// isRecalled reports whether a reading is answered as it was last.
+export function isRecalled(signal: AbortSignal): boolean {
+  return recalled.has(signal);
+}
+
+// recall does a reading with the last answers to its requests, and tells when they were read; null if one is not known.
+export async function recall<T>(read: (signal: AbortSignal) => Promise<T>): Promise<{ answer: T; at: number } | null> {
+  const { signal } = new AbortController();
+  const oldest = { at: Infinity };
+  recalled.set(signal, oldest);
+  try {
+    const answer = await read(signal);
+    return oldest.at === Infinity ? null : { answer, at: oldest.at };
+  } catch {
+    return null;
+  }
+}
+
+// forget forgets the last answers: who signs in next may not see them.
+export function forget(): void {
+  answers.clear();
+}
+
+// remembered reads, and keeps the answer. A reading that is recalled has the last one.
+async function remembered<T>(form: "json" | "text", project: string, path: string, signal: AbortSignal | undefined, read: () => Promise<T>): Promise<T> {
+  const key = `${form} ${project} ${path}`;
+  const oldest = signal && recalled.get(signal);
+  if (!oldest) {
+    const body = await read();
+    if (signal && !large.test(path)) answers.keep(key, body, clock.now());
+    return body;
+  }
+  const last = answers.get(key);
+  if (!last) throw new Problem(0, "unreachable", "It was not read before.");
+  oldest.at = Math.min(oldest.at, last.at);
+  return last.body as T;
+}
+
 // call calls an operation in a project. It fails with a Problem, or an AbortError. Reads of the same moment are one request.
 export async function call<K extends Operation>(project: string, operation: K, r: Request<K> = {}): Promise<Api[K]["answer"]> {
-  if (methodOf(operation) === "GET") return join<Api[K]["answer"]>(project, addressOf(operation, r), r.signal);
+  const path = addressOf(operation, r);
+  if (methodOf(operation) === "GET") return remembered("json", project, path, r.signal, () => join<Api[K]["answer"]>(project, path, r.signal));
   return send(doorOf(project, operation, r), methodOf(operation), r, async (a) => (a.status === 204 ? null : await a.json()) as Api[K]["answer"]);
 }
 
 // callText is call with the text of the answer: numbers stay as they were written.
 export async function callText<K extends Operation>(project: string, operation: K, r: Request<K>): Promise<string> {
-  return send(doorOf(project, operation, r), methodOf(operation), r, (a) => a.text());
+  const read = () => send(doorOf(project, operation, r), methodOf(operation), r, (a) => a.text());
+  return methodOf(operation) === "GET" ? remembered("text", project, addressOf(operation, r), r.signal, read) : read();
 }
 
 // callBytes is call with the bytes of the answer.

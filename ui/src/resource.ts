@@ -1,10 +1,12 @@
 // Data of the server that a part of a page shows: read when the part appears, and again while it is visible.
-import { signal, useSignal, type Signal } from "@preact/signals";
+import { effect, signal, useSignal, type Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { LiveTopic } from "./api.gen";
+import { recall } from "./api";
+import { clock } from "./clock";
 import { isTemporary, type Problem } from "./lib/problem";
 import { Reader, type Listener, type Surroundings } from "./lib/reader";
-import { covered, lastMessageAt, onChange, whenFollowing } from "./live";
+import { connection, covered, lastMessageAt, onChange, whenFollowing } from "./live";
 import { lost, suspect } from "./session";
 
 export type Freshness = "live" | "paused" | "stale";
@@ -13,6 +15,11 @@ export type Freshness = "live" | "paused" | "stale";
 export const freshness = signal<Freshness>("live");
 // staleSince is when the last answer came that the page shows, if requests fail.
 export const staleSince = signal(0);
+
+// The server answers again, also if nothing that is shown is read anew.
+effect(() => {
+  if (connection.value === "live") freshness.value = "live";
+});
 
 export interface Resource<T> {
   data: Signal<T | null>;
@@ -48,7 +55,8 @@ const surroundings: Surroundings = {
 };
 
 // useResource reads data whenever one of the inputs changes, and again as keep says. Data of other inputs is not shown,
-// data of a failed request is. Another version of the same data is read behind what is shown.
+// data of a failed request is, and while the server is away what was read last, if there is nothing else. Another version of
+// the same data is read behind what is shown.
 export function useResource<T>(read: (signal: AbortSignal) => Promise<T>, inputs: unknown[], keep: Keep = {}): Resource<T> {
   const shown = { data: useSignal<T | null>(null), problem: useSignal<Problem | null>(null), loading: useSignal(true) };
   const reader = useRef<Reader<T> | null>(null);
@@ -58,7 +66,8 @@ export function useResource<T>(read: (signal: AbortSignal) => Promise<T>, inputs
   useEffect(() => {
     shown.data.value = null;
     shown.problem.value = null;
-    const r = reader.current = new Reader<T>((signal) => latest.current.read(signal), every, surroundings, listenerOf(shown));
+    const load = (signal: AbortSignal) => latest.current.read(signal);
+    const r: Reader<T> = reader.current = new Reader<T>(load, every, surroundings, listenerOf(shown, load, () => reader.current === r));
     const leave = [
       onChange((topics) => {
         const { on, weight } = latest.current.keep;
@@ -87,16 +96,24 @@ export function useResource<T>(read: (signal: AbortSignal) => Promise<T>, inputs
   return { ...shown, refresh: () => reader.current?.read() };
 }
 
-function listenerOf<T>({ data, problem, loading }: Omit<Resource<T>, "refresh">): Listener<T> {
+function listenerOf<T>(
+  { data, problem, loading }: Omit<Resource<T>, "refresh">, load: (signal: AbortSignal) => Promise<T>, isCurrent: () => boolean,
+): Listener<T> {
+  let shownAt = 0; // when what is shown was read
   return {
     reading: (on) => (loading.value = on),
     read: (answer) => {
       data.value = answer;
       problem.value = null;
+      shownAt = clock.now();
       freshness.value = "live";
       staleSince.value = Date.now();
     },
     failed: async (p) => {
+      const last = isTemporary(p) && data.peek() === null ? await recall(load) : null;
+      if (!isCurrent()) return;
+      if (last) [data.value, shownAt] = [last.answer, last.at];
+      p.shownAt = shownAt;
       problem.value = p;
       if (p.status === 401) await suspect();
       if (!isTemporary(p)) return;

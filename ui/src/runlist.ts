@@ -1,7 +1,7 @@
 // The list of runs that a page shows: read once, and then changed by the live connection.
 import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
-import { call } from "./api";
+import { call, isRecalled } from "./api";
 import type { Run } from "./api.gen";
 import { clock } from "./clock";
 import { queryOf, type Filter } from "./lib/filter";
@@ -90,6 +90,7 @@ export function useRuns(filter: Filter, text: string, by: Order): Runs {
   const list = kept.value?.scope === scope ? kept.value.list : null;
   const read = async (signal: AbortSignal) => {
     const now = kept.peek();
+    if (isRecalled(signal) && now?.scope === scope) return true; // changes came since
     const shown = now?.scope !== scope ? 0 : atTop() ? now.read : now.list.runs.size;
     const limit = Math.max(pageSize, Math.min(largestPage, shown));
     changed.value = false;

@@ -74,6 +74,7 @@ export async function suspect(): Promise<void> {
 
 // enter opens the project of a key, or of a code that a key has made. It returns that project.
 export async function enter(by: api.Credential): Promise<string> {
+  api.forget();
   session.value = await api.signIn(by);
   return session.value.opened ?? "";
 }
@@ -90,6 +91,7 @@ export async function enterAs(name: string, role: "admin" | "write" | "read" | "
 
 export async function leave(): Promise<void> {
   await api.signOut();
+  api.forget();
   session.value = null;
   lost.value = false;
   await load();

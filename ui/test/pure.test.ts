@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { formatAge, formatDuration, parseDuration } from "../src/lib/duration";
 import { allThatMatch, begun, conditionsOf, eachOf, keep, nameOf, statusesFor, type Batch, type Send } from "../src/lib/bulk";
 import { formatColumns, parseColumns, usualColumns, withColumn } from "../src/lib/columns";
+import { Answers } from "../src/lib/answers";
 import { filterOf, isSearched, matching, sameTitle, sentenceOf, step } from "../src/lib/palette";
 import { through, toggle } from "../src/lib/selection";
 import { withStatus, commandOf, countQueryOf, formatFilter, parseFilter, queryOf, runIdIn, statuses, type Filter } from "../src/lib/filter";
@@ -267,4 +268,12 @@ test("a list by end counts runs that have ended", () => {
 test("times of a list have seconds if one of them needs them", () => {
   assert.deepEqual(formatMoments(["2026-11-22T14:54:00Z", "2026-11-22T14:54:15Z"], "Asia/Tokyo"), ["2026-11-22 23:54:00", "2026-11-22 23:54:15"]);
   assert.deepEqual(formatMoments(["2026-11-22T14:54:00.204Z", "2026-11-23T00:00:00Z"], "UTC"), ["2026-11-22 14:54", "2026-11-23 00:00"]);
+});
+
+test("the last answers are kept, and the oldest make room", () => {
+  const answers = new Answers(2);
+  for (const [read, at] of [["a", 1], ["b", 2], ["a", 3], ["c", 4]] as const) answers.keep(read, `${read}${at}`, at);
+  assert.deepEqual(["a", "b", "c"].map((read) => answers.get(read)?.body), ["a3", undefined, "c4"]);
+  answers.clear();
+  assert.equal(answers.get("a"), undefined);
 });

@@ -2,6 +2,9 @@
 
 // Problem is a failed request.
 export class Problem extends Error {
+  // When that was read which is shown nevertheless, in milliseconds; 0 if nothing is.
+  shownAt = 0;
+
   constructor(
     // The HTTP status; 0 if no answer came.
     readonly status: number,

@@ -4,6 +4,7 @@ import type { Problem } from "../lib/problem";
 import { isTemporary, titleOf } from "../lib/problem";
 import { lost } from "../session";
 import { Glyph } from "./icon";
+import { Age } from "./time";
 
 export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
   return <div class="empty"><h2>{title}</h2>{children}</div>;
@@ -17,7 +18,7 @@ export function Trouble({ problem, retry }: { problem: Problem; retry?: () => vo
       <Glyph look="failed" />
       <div>
         <strong>{titleOf(problem)}.</strong> {problem.message}
-        {isTemporary(problem) && <> What is shown may be old.</>}
+        {isTemporary(problem) && problem.shownAt > 0 && <> What is shown was read <Age at={new Date(problem.shownAt).toISOString()} />.</>}
         {problem.requestId && <div class="quiet small">request {problem.requestId}</div>}
       </div>
       {retry && <button type="button" onClick={retry}>Try again</button>}
