@@ -207,37 +207,63 @@ func TestALostPayloadCountsOnce(t *testing.T) {
 	}
 }
 
-func TestWaitOutlivesRestarts(t *testing.T) {
+func TestWaitsOutliveRestarts(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	s.serve(t, approve.Bind(approveOrder))
-	polls := make(chan struct{}, 100)
-	c := connect(t, newCutter(t, s, func(r *http.Request) bool {
-		if r.URL.Query().Has("timeout") {
-			polls <- struct{}{}
-		}
-		return false
-	}), adminKey)
-	run := start(t, c, "order-1")
-	result := make(chan error, 1)
-	go func() {
-		out, err := run.Wait(t.Context())
-		if err == nil && out != "shipped order-1" {
-			err = fmt.Errorf("got %q", out)
-		}
-		result <- err
-	}()
-	for _, how := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
-		<-polls
-		if err := s.stop(how); err != nil {
-			t.Fatal(err)
-		}
-		<-polls // it is refused, so at least one request meets no server
-		s.start(t)
-	}
-	resume(t, s.client(t, "write"), run, "order-1", vote{true})
-	if err := <-result; err != nil {
-		t.Fatal(err)
+	once := stepwell.Once("a")
+	for name, wait := range map[string]func(context.Context, *stepwell.Client) (string, error){
+		"Wait": func(ctx context.Context, c *stepwell.Client) (string, error) {
+			run, err := approve.Start(ctx, c, "order-1", once)
+			if err != nil {
+				return "", err
+			}
+			return run.Wait(ctx)
+		},
+		"Execute": func(ctx context.Context, c *stepwell.Client) (string, error) {
+			return approve.Execute(ctx, c, "order-1", once)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newServer(t)
+			s.serve(t, approve.Bind(approveOrder))
+			polls := make(chan struct{}, 100)
+			c := connect(t, newCutter(t, s, func(r *http.Request) bool {
+				if r.URL.Query().Has("timeout") || r.Header.Get("Prefer") != "" {
+					polls <- struct{}{}
+				}
+				return false
+			}), adminKey)
+			result := make(chan error, 1)
+			go func() {
+				out, err := wait(t.Context(), c)
+				if err == nil && out != "shipped order-1" {
+					err = fmt.Errorf("got %q", out)
+				}
+				result <- err
+			}()
+			for _, how := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
+				<-polls
+				if err := s.stop(how); err != nil {
+					t.Fatal(err)
+				}
+				<-polls // it is refused, so at least one request meets no server
+				s.start(t)
+			}
+			other := s.client(t, "write")
+			resume(t, other, start(t, other, "order-1", once), "order-1", vote{true})
+			if err := <-result; err != nil {
+				t.Fatal(err)
+			}
+			runs := 0
+			for _, err := range other.Runs(t.Context(), stepwell.RunFilter{}) {
+				if runs++; err != nil {
+					t.Fatal(err)
+				}
+			}
+			if runs != 1 {
+				t.Errorf("%d runs were started", runs)
+			}
+		})
 	}
 }
 
