@@ -66,8 +66,8 @@ func (c *Client) get(ctx context.Context, path string, query url.Values, into an
 	return c.do(ctx, apiRequest{method: http.MethodGet, path: path, query: query}, into)
 }
 
-func (c *Client) post(ctx context.Context, path string, body, into any) error {
-	return c.do(ctx, apiRequest{method: http.MethodPost, path: path, body: body}, into)
+func (c *Client) post(ctx context.Context, path string, body any) error {
+	return c.do(ctx, apiRequest{method: http.MethodPost, path: path, body: body}, nil)
 }
 
 // getter reads something from the API.
@@ -211,8 +211,8 @@ func (d *Workflow[I, O]) Start(ctx context.Context, c *Client, in I, options ...
 	return start(ctx, c, d, in, options)
 }
 
-// Execute starts a run of the workflow, waits for its end and returns its output, as [Workflow.Start] and [Run.Wait] do,
-// with one request if the run ends soon.
+// Execute starts a run of the workflow, waits for its end and returns its output, as [Workflow.Start] and [Run.Wait]
+// do, with one request if the run ends soon. It repeats the request until the context ends.
 func (d *Workflow[I, O]) Execute(ctx context.Context, c *Client, in I, options ...StartOption) (output O, err error) {
 	r, err := startRequest(d, in, options)
 	if err != nil {
@@ -305,7 +305,7 @@ func (c *Client) resume(ctx context.Context, token string, payload any, options 
 	if err != nil {
 		return err
 	}
-	return c.post(ctx, apiPath("hooks", token, "resume"), map[string]any{"payload": s.payload, "resumeId": s.id}, nil)
+	return c.post(ctx, apiPath("hooks", token, "resume"), map[string]any{"payload": s.payload, "resumeId": s.id})
 }
 
 // Answer answers a question that is asked under the token. If nobody waits for an answer, the error is an [*APIError]
@@ -324,7 +324,7 @@ func (k *SignalKind[T]) Send(ctx context.Context, c *Client, data T, options ...
 	if s.keepFor > 0 {
 		body["keepFor"] = s.keepFor.String()
 	}
-	return c.post(ctx, apiPath("signals", k.name), body, nil)
+	return c.post(ctx, apiPath("signals", k.name), body)
 }
 
 // Send sends a message to the run's inbox. A run without this inbox is an [*APIError] with the code inbox_not_found,
@@ -334,7 +334,7 @@ func (k *InboxKind[T]) Send(ctx context.Context, c *Client, runID string, payloa
 	if err != nil {
 		return err
 	}
-	return c.post(ctx, apiPath("runs", runID, "inbox", k.name), map[string]any{"id": s.id, "payload": s.payload}, nil)
+	return c.post(ctx, apiPath("runs", runID, "inbox", k.name), map[string]any{"id": s.id, "payload": s.payload})
 }
 
 // AtStart sends a message in the transaction that starts the run, which can have up to 100. With [RunKey] and [Join],

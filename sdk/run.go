@@ -175,7 +175,7 @@ func (r *Run[O]) Cancel(ctx context.Context, reason string, grace time.Duration)
 		Reason string `json:"reason,omitempty"`
 		Grace  string `json:"grace,omitempty"`
 	}{reason, unlessZero(grace)}
-	return r.c.post(ctx, r.path("cancel"), body, nil)
+	return r.c.post(ctx, r.path("cancel"), body)
 }
 
 // Event is an event of a run's log, as docs/api.md describes it.
