@@ -28,7 +28,7 @@ func name(e entities.Event) string { return fmt.Sprintf("%s/%d %s", e.RunID, e.S
 
 func names(entries []read.Entry) (list []string) {
 	for _, e := range entries {
-		list = append(list, name(e.Event))
+		list = append(list, name(e.Event()))
 	}
 	return list
 }
@@ -165,7 +165,7 @@ func TestRunEvents(t *testing.T) {
 			}
 			for _, e := range page.Entries {
 				got = append(got, e.Seq)
-				if diff := gocmp.Diff(log[e.Seq-1].Data, e.Data); diff != "" || e.Payload != nil || e.Size != int64(len(log[e.Seq-1].Payload)) {
+				if diff := gocmp.Diff(log[e.Seq-1].Data, *e.Data); diff != "" || e.Payload != nil || e.Size != int64(len(log[e.Seq-1].Payload)) {
 					t.Errorf("event %d has %d of %d bytes and other data (-want +got):\n%s", e.Seq, len(e.Payload), e.Size, diff)
 				}
 			}

@@ -57,7 +57,7 @@ func TestListsHaveEveryFieldOfTheirEvents(t *testing.T) {
 			if e.Size != int64(len(e.Payload)) {
 				t.Errorf("event %d of %s: size %d, want %d", e.Seq, e.RunID, e.Size, len(e.Payload))
 			}
-			events = append(events, e.Event)
+			events = append(events, e.Event())
 		}
 		return events, err
 	}

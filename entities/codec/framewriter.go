@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"sync"
 )
 
 // errEnded reports a write to a FrameWriter after its sentinel.
@@ -15,6 +16,9 @@ var errEnded = errors.New("frame after the sentinel")
 // have a few hundred bytes.
 const bufferedFrames = 32 << 10
 
+// frameBuffers has the buffers of writers that have ended.
+var frameBuffers = sync.Pool{New: func() any { return new(make([]byte, 0, 2*bufferedFrames)) }}
+
 // FrameWriter writes frames in pieces of about 32 kB. The caller flushes it after the last frame.
 type FrameWriter struct {
 	w     io.Writer
@@ -23,7 +27,9 @@ type FrameWriter struct {
 }
 
 // NewFrameWriter returns a FrameWriter that writes to w.
-func NewFrameWriter(w io.Writer) *FrameWriter { return &FrameWriter{w: w} }
+func NewFrameWriter(w io.Writer) *FrameWriter {
+	return &FrameWriter{w: w, buf: (*frameBuffers.Get().(*[]byte))[:0]} //nolint:forcetypeassert // it has nothing else
+}
 
 // WriteFrame writes one frame. Meta must come from [Marshal] or an [Object]; an empty body means no payload. After an
 // error the stream is broken and must be abandoned.
@@ -77,5 +83,11 @@ func (w *FrameWriter) WriteEnd(next string, hasMore bool, snapshot *Snapshot) er
 		return err
 	}
 	w.ended = true
-	return w.Flush()
+	err = w.Flush()
+	buf := w.buf
+	w.buf = nil
+	if cap(buf) == 2*bufferedFrames { // it has not grown
+		frameBuffers.Put(&buf)
+	}
+	return err
 }

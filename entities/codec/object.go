@@ -12,7 +12,9 @@ import (
 type Object struct {
 	buf    []byte
 	fields []field
-	err    error
+	// unordered is set unless the fields were added in the order of their keys. If so, they are encoded as they are.
+	unordered bool
+	err       error
 }
 
 // field is the position of an encoded field in the buffer: its key is before value.
@@ -26,10 +28,7 @@ type Encoded []byte
 func (e Encoded) MarshalCBOR() ([]byte, error) { return wrapRaw(e), nil }
 
 // Reset removes all fields, and forgets the error.
-func (o *Object) Reset() { o.buf, o.fields, o.err = o.buf[:0], o.fields[:0], nil }
-
-// Len returns how many fields were added.
-func (o *Object) Len() int { return len(o.fields) }
+func (o *Object) Reset() { *o = Object{buf: o.buf[:0], fields: o.fields[:0]} }
 
 // Text adds a text, unless it is empty.
 func (o *Object) Text(key, value string) {
@@ -57,8 +56,10 @@ func (o *Object) Bytes(key string, value []byte) {
 	})
 }
 
-// Object adds another map.
-func (o *Object) Object(key string, value *Object) { o.add(key, value.AppendTo) }
+// Map adds a map that an Object has encoded.
+func (o *Object) Map(key string, value Encoded) {
+	o.add(key, func(dst []byte) ([]byte, error) { return append(dst, value...), nil })
+}
 
 // Value adds a value of any type that [Marshal] encodes.
 func (o *Object) Value(key string, value any) {
@@ -80,7 +81,7 @@ func (o *Object) Merge(data []byte) {
 		f.value = len(o.buf)
 		o.buf = append(o.buf, value...)
 		f.end = len(o.buf)
-		o.fields = append(o.fields, f)
+		o.addField(f)
 	})
 	if o.err == nil {
 		o.err = err
@@ -100,6 +101,13 @@ func (o *Object) add(key string, appendValue func(dst []byte) ([]byte, error)) {
 		return
 	}
 	o.buf, f.end = buf, len(buf)
+	o.addField(f)
+}
+
+func (o *Object) addField(f field) {
+	if n := len(o.fields); n > 0 && bytes.Compare(o.key(o.fields[n-1]), o.key(f)) >= 0 {
+		o.unordered = true
+	}
 	o.fields = append(o.fields, f)
 }
 
@@ -107,6 +115,9 @@ func (o *Object) add(key string, appendValue func(dst []byte) ([]byte, error)) {
 func (o *Object) AppendTo(dst []byte) ([]byte, error) {
 	if o.err != nil {
 		return dst, o.err
+	}
+	if !o.unordered {
+		return append(appendHead(dst, majorMap, uint64(len(o.fields))), o.buf...), nil
 	}
 	slices.SortStableFunc(o.fields, func(a, b field) int { return bytes.Compare(o.key(a), o.key(b)) })
 	last := o.fields[:0] // of those with one key

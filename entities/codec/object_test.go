@@ -28,6 +28,10 @@ func TestObjectIsEncodedLikeAMap(t *testing.T) {
 	var o, inner Object
 	inner.Text("y", "z")
 	inner.Int("x", 1)
+	encoded, err := inner.AppendTo(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for range 2 { // its memory is reused
 		o.Reset()
 		for key, value := range fields {
@@ -41,7 +45,7 @@ func TestObjectIsEncodedLikeAMap(t *testing.T) {
 			case Bytes:
 				o.Bytes(key, v)
 			case map[string]any:
-				o.Object(key, &inner)
+				o.Map(key, encoded)
 			default:
 				o.Value(key, v)
 			}
@@ -61,8 +65,8 @@ func TestObjectWithoutFieldsIsEmpty(t *testing.T) {
 	var o Object
 	o.Text("text", "")
 	o.Time("time", Time{})
-	if got, err := o.AppendTo(nil); err != nil || hex.EncodeToString(got) != "a0" || o.Len() != 0 {
-		t.Errorf("got %x and %d fields, error %v; want an empty map", got, o.Len(), err)
+	if got, err := o.AppendTo(nil); err != nil || hex.EncodeToString(got) != "a0" {
+		t.Errorf("got %x, error %v; want an empty map", got, err)
 	}
 }
 
@@ -97,11 +101,6 @@ func TestObjectRejects(t *testing.T) {
 		"Huge":      func(o *Object) { o.Int("a", maxSafe+1) },
 		"HugeMinus": func(o *Object) { o.Int("a", -maxSafe-1) },
 		"GoTime":    func(o *Object) { o.Value("a", time.Unix(1, 0)) },
-		"Inner": func(o *Object) {
-			var inner Object
-			inner.Int("b", maxSafe+1)
-			o.Object("a", &inner)
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -35,11 +35,24 @@ type devalueDecoder struct {
 	// work is the remaining budget of bytes to read. A value is read once per reference, so a small text could otherwise
 	// take exponential time.
 	work int
-	// open maps the indexes of the values being written to their depth; path holds the key at each depth.
+	// open maps the indexes of the values being written to their depth; path holds the place at each depth.
 	open map[int]int
-	path []string
+	path []place
 	// err is the first error. Nothing is written after it.
 	err error
+}
+
+// place is where a value is in its parent: its key as a JSON string, or its position if there is none.
+type place struct {
+	key      []byte
+	position int
+}
+
+func (p place) String() string {
+	if p.key == nil {
+		return strconv.Itoa(p.position)
+	}
+	return unquote(p.key)
 }
 
 // decodeDevalue also returns the work: the bytes that it read and wrote.
@@ -80,12 +93,23 @@ func decodeConstant(number []byte) (json.RawMessage, error) {
 func (d *devalueDecoder) fail(err error) { d.err = cmp.Or(d.err, err) }
 
 func (d *devalueDecoder) write(text string) {
-	if len(d.out)+len(text) > d.limit {
-		d.fail(errTooLarge)
-	}
-	if d.err == nil {
+	if d.fits(len(text)) {
 		d.out = append(d.out, text...)
 	}
+}
+
+func (d *devalueDecoder) writeBytes(text []byte) {
+	if d.fits(len(text)) {
+		d.out = append(d.out, text...)
+	}
+}
+
+// fits reports whether n more bytes can be written.
+func (d *devalueDecoder) fits(n int) bool {
+	if len(d.out)+n > d.limit {
+		d.fail(errTooLarge)
+	}
+	return d.err == nil
 }
 
 // writeText writes a JSON string.
@@ -118,14 +142,14 @@ func (d *devalueDecoder) referred(raw []byte) []byte {
 	return nil
 }
 
-// writeRef writes the value with the index or constant in raw; name is its key in the parent.
-func (d *devalueDecoder) writeRef(raw []byte, name string) {
+// writeRef writes the value with the index or constant in raw.
+func (d *devalueDecoder) writeRef(raw []byte, at place) {
 	n, err := index(raw)
 	if err != nil {
 		d.fail(errOpaque)
 		return
 	}
-	d.path = append(d.path, name)
+	d.path = append(d.path, at)
 	d.writeValue(n)
 	d.path = d.path[:len(d.path)-1]
 }
@@ -144,7 +168,7 @@ func (d *devalueDecoder) writeValue(n int) {
 	case isOpen:
 		d.writeCycle(depth)
 	case d.values[n][0] != '[' && d.values[n][0] != '{':
-		d.write(string(d.values[n]))
+		d.writeBytes(d.values[n])
 	case len(d.open) == maxDepth:
 		d.fail(errOpaque)
 	default:
@@ -174,8 +198,8 @@ var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 func (d *devalueDecoder) writeCycle(depth int) {
 	var where strings.Builder
 	where.WriteByte('#')
-	for _, name := range d.path[:depth] {
-		where.WriteString("/" + pointerEscapes.Replace(name))
+	for _, at := range d.path[:depth] {
+		where.WriteString("/" + pointerEscapes.Replace(at.String()))
 	}
 	d.spend(where.Len())
 	d.write(`{"$ref":`)
@@ -197,8 +221,9 @@ func (d *devalueDecoder) writeObject(all []field, given string) {
 		if n == isUndefined {
 			continue
 		}
-		d.write(string(f.key) + `:`)
-		d.writeRef(f.value, unquote(f.key))
+		d.writeBytes(f.key)
+		d.write(`:`)
+		d.writeRef(f.value, place{key: f.key})
 		d.write(`,`)
 	}
 	d.end('}')
@@ -206,8 +231,12 @@ func (d *devalueDecoder) writeObject(all []field, given string) {
 
 // end replaces a trailing comma by the closing bracket.
 func (d *devalueDecoder) end(bracket byte) {
-	d.out = bytes.TrimSuffix(d.out, []byte(","))
-	d.write(string(bracket))
+	if n := len(d.out) - 1; n >= 0 && d.out[n] == ',' {
+		d.out = d.out[:n]
+	}
+	if d.fits(1) {
+		d.out = append(d.out, bracket)
+	}
 }
 
 func unquote(raw []byte) string {
@@ -225,7 +254,7 @@ func (d *devalueDecoder) writeList(list [][]byte) {
 	}
 	d.write(`[`)
 	for i, raw := range list {
-		if d.writeRef(raw, strconv.Itoa(i)); d.err != nil {
+		if d.writeRef(raw, place{position: i}); d.err != nil {
 			return
 		}
 		d.write(`,`)
@@ -256,7 +285,7 @@ func (d *devalueDecoder) writeSparse(list [][]byte) {
 	d.write(`[`)
 	for i := 0; i < length && d.err == nil; i++ {
 		if raw, ok := given[i]; ok {
-			d.writeRef(raw, strconv.Itoa(i))
+			d.writeRef(raw, place{position: i})
 		} else {
 			d.writeValue(isHole)
 		}

@@ -25,7 +25,7 @@ func (d *devalueDecoder) writeTyped(list [][]byte) {
 	case name == "RegExp":
 		d.writeRegExp(args)
 	case name == "Object":
-		d.writeRef(args[0], "")
+		d.writeRef(args[0], place{key: []byte(`""`)})
 	case slices.Contains([]string{"Date", "BigInt", "URL", "URLSearchParams"}, name) ||
 		strings.HasPrefix(name, "Temporal."):
 		d.writePlain(name, args[0])
@@ -171,7 +171,7 @@ func (d *devalueDecoder) writePairList(args [][]byte) {
 	}
 	d.write(`[`)
 	for i := 0; i < len(args) && d.err == nil; i += 2 {
-		d.path = append(d.path, strconv.Itoa(i/2))
+		d.path = append(d.path, place{position: i / 2})
 		d.writeList(args[i : i+2])
 		d.path = d.path[:len(d.path)-1]
 		d.write(`,`)
@@ -198,7 +198,7 @@ func (d *devalueDecoder) writeBinary(name string, args [][]byte) {
 // writeView writes a typed array over all or a part of a buffer.
 func (d *devalueDecoder) writeView(name string, args [][]byte) {
 	d.write(`{"$type":` + string(quote(name)) + `,"value":`)
-	d.writeRef(args[0], "value")
+	d.writeRef(args[0], place{key: []byte(`"value"`)})
 	parts := []string{`,"offset":`, `,"length":`}
 	for i, raw := range args[1:min(len(args), 1+len(parts))] {
 		n, err := index(raw)

@@ -1,13 +1,17 @@
 package payload
 
-import "bytes"
-
 // scanner splits JSON, which must be valid, into values without decoding them.
 type scanner struct {
 	b []byte
 }
 
-func (s *scanner) space() { s.b = bytes.TrimLeft(s.b, " \t\r\n") }
+func (s *scanner) space() {
+	for len(s.b) > 0 && isSpace(s.b[0]) {
+		s.b = s.b[1:]
+	}
+}
+
+func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }
 
 // next returns the first byte of the next token, or 0 at the end.
 func (s *scanner) next() byte {
@@ -36,8 +40,8 @@ func (s *scanner) value() []byte {
 	case '[', '{':
 		n = nestLength(s.b)
 	default:
-		if n = bytes.IndexAny(s.b, ",]} \t\r\n"); n < 0 {
-			n = len(s.b)
+		for n < len(s.b) && !isSpace(s.b[n]) && s.b[n] != ',' && s.b[n] != ']' && s.b[n] != '}' {
+			n++
 		}
 	}
 	v := s.b[:n]
@@ -81,7 +85,7 @@ func items(list []byte) [][]byte {
 	if !s.skip('[') || s.skip(']') {
 		return nil
 	}
-	var all [][]byte
+	all := make([][]byte, 0, min(fewItems, len(list)/2))
 	for {
 		all = append(all, s.value())
 		if !s.skip(',') {
@@ -89,6 +93,9 @@ func items(list []byte) [][]byte {
 		}
 	}
 }
+
+// fewItems is for how many elements memory is taken at once, which is enough for most arrays.
+const fewItems = 8
 
 // field is a member of an object. The key is quoted.
 type field struct{ key, value []byte }

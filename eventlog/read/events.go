@@ -47,15 +47,23 @@ const inRun = `run_id = (SELECT id FROM runs WHERE ` + store.OfRun + `)`
 func (l *Log) Events(
 	ctx context.Context, project entities.Project, runID entities.RunID, p pg.Page, with Payloads,
 ) (EventPage, error) {
-	page, err := l.eventsWhere(ctx, p, with, inRun, runID, project)
-	if err != nil || len(page.Events) > 0 {
+	page, err := l.Rows(ctx, project, runID, p, with)
+	return page.events(), err
+}
+
+// Rows is [Log.Events] for callers that only encode the events.
+func (l *Log) Rows(
+	ctx context.Context, project entities.Project, runID entities.RunID, p pg.Page, with Payloads,
+) (RowPage, error) {
+	page, err := l.rowsWhere(ctx, p, with, inRun, runID, project)
+	if err != nil || len(page.Rows) > 0 {
 		return page, err
 	}
 	if _, err := store.RunByID(ctx, l.pool, project, runID); err != nil || p.Cursor != "" {
 		return page, err
 	}
 	// No run is without events, so this one was created between the two reads.
-	return l.eventsWhere(ctx, p, with, inRun, runID, project)
+	return l.rowsWhere(ctx, p, with, inRun, runID, project)
 }
 
 // EventsWithin reads the page of a run's log after a position, with payloads, that has at most a number of bytes of
@@ -69,20 +77,20 @@ func (l *Log) EventsWithin(
 	if err != nil {
 		return EventPage{}, fmt.Errorf("list events: %w", err)
 	}
-	sized, more, err := collectPage(rows, limit, maxBytes+1, func(s *eventScanner, e *sizedEvent) (int, error) {
-		err := s.scan(&e.Event)
-		e.Size = s.size
-		return e.bytes(), err
+	sized, more, err := collectPage(rows, limit, maxBytes+1, func(s *eventScanner, r *sizedRow) (int, error) {
+		err := s.scan(&r.Row)
+		r.size = int(s.size) + len(r.Extra)
+		return r.size, err
 	})
 	if err != nil {
 		return EventPage{}, fmt.Errorf("list events: %w", err)
 	}
 	left := maxBytes
-	for _, e := range sized {
-		if left -= e.bytes(); left < 0 {
+	for i := range sized {
+		if left -= sized[i].size; left < 0 {
 			return EventPage{page.Events, true}, nil
 		}
-		page.Events = append(page.Events, e.Event)
+		page.Events = append(page.Events, sized[i].Event())
 	}
 	page.More = more
 	return page, nil
@@ -94,48 +102,63 @@ func (l *Log) EventsByCorrelation(
 	ctx context.Context, project entities.Project, runID entities.RunID, correlationID string,
 	p pg.Page, with Payloads,
 ) (EventPage, error) {
+	page, err := l.RowsByCorrelation(ctx, project, runID, correlationID, p, with)
+	return page.events(), err
+}
+
+// RowsByCorrelation is [Log.EventsByCorrelation] for callers that only encode the events.
+func (l *Log) RowsByCorrelation(
+	ctx context.Context, project entities.Project, runID entities.RunID, correlationID string,
+	p pg.Page, with Payloads,
+) (RowPage, error) {
 	// Correlation IDs are ULIDs: several runs share one only if a client wants that. Then one of the runs is chosen,
 	// because a cursor is a position in a single log.
-	return l.eventsWhere(ctx, p, with, `correlation_id = $1 AND correlation_id <> '' AND run_id = (
+	return l.rowsWhere(ctx, p, with, `correlation_id = $1 AND correlation_id <> '' AND run_id = (
 		SELECT e.run_id FROM events e JOIN runs r ON r.id = e.run_id
 		WHERE e.correlation_id = $1 AND e.correlation_id <> ''
 			AND r.project IS NOT DISTINCT FROM $2 AND ($3::text = '' OR e.run_id = $3)
 		ORDER BY e.run_id LIMIT 1)`, correlationID, project, runID)
 }
 
-// eventsWhere reads a page of the events of one run that match the condition. Payloads that are small together, as they
+// rowsWhere reads a page of the events of one run that match the condition. Payloads that are small together, as they
 // mostly are, come with the events. Otherwise the events come alone, with the sizes of their payloads, and are read
 // again with these once there is memory for them.
-func (l *Log) eventsWhere(
+func (l *Log) rowsWhere(
 	ctx context.Context, p pg.Page, with Payloads, where string, args ...any,
-) (EventPage, error) {
+) (RowPage, error) {
 	q := eventQuery{limit: p.Limit, args: args}
 	order, after := p.Order()
 	if p.Cursor != "" {
 		from, err := ParseEventCursor(p.Cursor)
 		if err != nil {
-			return EventPage{}, err
+			return RowPage{}, err
 		}
 		where += ` AND seq ` + after + ` ` + q.args.Add(from)
 	}
 	q.from = ` FROM events WHERE ` + where + ` ORDER BY seq ` + order + ` LIMIT ` + q.args.Add(p.Limit+1)
 	if with == WithoutPayloads {
-		page, err := l.eventPage(ctx, unsizedColumns, q)
-		return page.EventPage, err
+		page, err := l.rowPage(ctx, unsizedColumns, q)
+		return page.RowPage, err
 	}
-	page, err := l.eventPage(ctx, q.columnsIfSmall(with), q.with(freeLimit(ctx)))
+	page, err := l.rowPage(ctx, q.columnsIfSmall(with), q.with(freeLimit(ctx)))
 	if err == nil && page.size > freeBytes {
 		err = TakeMemory(ctx, page.size)
 	}
 	if err != nil || !page.incomplete {
-		return page.EventPage, err
+		return page.RowPage, err
 	}
-	q.args[len(q.args)-1] = len(page.Events)
-	complete, err := l.eventPage(ctx, with.columns(), q)
+	q.args[len(q.args)-1] = len(page.Rows)
+	complete, err := l.rowPage(ctx, with.columns(), q)
 	// Events that were appended meanwhile are the first of a page in descending order, and push others out of it.
-	last := len(page.Events) - 1
-	more := page.More || len(complete.Events) <= last || complete.Events[last].Seq != page.Events[last].Seq
-	return EventPage{complete.Events, more}, err
+	more := page.More || len(complete.Rows) < len(page.Rows) || complete.Last() != page.Last()
+	return RowPage{complete.Rows, more}, err
+}
+
+// sizedRow is a row with the size of its payload and its extra data in bytes.
+type sizedRow struct {
+	Row
+
+	size int
 }
 
 // eventQuery is a query for a page of the events of one run, without its columns. Its last argument is how many rows it
@@ -163,34 +186,34 @@ func (q eventQuery) columnsIfSmall(with Payloads) string {
 
 // sizedPage is a page with its size in bytes.
 type sizedPage struct {
-	EventPage
+	RowPage
 
 	size int64
 	// incomplete is set if payloads were left out.
 	incomplete bool
 }
 
-// eventPage executes a query of one page.
-func (l *Log) eventPage(ctx context.Context, columns string, q eventQuery) (page sizedPage, err error) {
+// rowPage executes a query of one page.
+func (l *Log) rowPage(ctx context.Context, columns string, q eventQuery) (page sizedPage, err error) {
 	rows, err := l.pool.Query(ctx, `SELECT `+columns+q.from, q.args...)
 	if err != nil {
 		return page, fmt.Errorf("list events: %w", err)
 	}
-	page.Events, page.More, err = collectPage(rows, q.limit, MaxPageBytes,
-		func(s *eventScanner, e *entities.Event) (int, error) {
-			err := s.scan(e)
-			size := int(s.size) + len(e.Extra)
-			page.size += int64(size)
-			page.incomplete = page.incomplete || s.size > 0 && e.Payload == nil
-			return size, err
-		})
+	page.Rows, page.More, err = collectPage(rows, q.limit, MaxPageBytes, func(s *eventScanner, r *Row) (int, error) {
+		err := s.scan(r)
+		size := int(s.size) + len(r.Extra)
+		page.size += int64(size)
+		page.incomplete = page.incomplete || s.size > 0 && r.Payload == nil
+		return size, err
+	})
 	return page, pg.Wrap(err, "list events")
 }
 
 // Prefix reads a page of a run's log up to the position, inclusive, with payloads. It does not ask which project has
 // the run.
 func (l *Log) Prefix(ctx context.Context, runID entities.RunID, upTo int64, p pg.Page) (EventPage, error) {
-	return l.eventsWhere(ctx, p, WithPayloads, `run_id = $1 AND seq <= $2`, runID, upTo)
+	page, err := l.rowsWhere(ctx, p, WithPayloads, `run_id = $1 AND seq <= $2`, runID, upTo)
+	return page.events(), err
 }
 
 // EventFilter filters the events of a run. Empty fields match everything.
@@ -212,5 +235,6 @@ func (l *Log) FilteredEvents(
 	if f.CorrelationID != "" {
 		where += ` AND correlation_id <> '' AND correlation_id = ` + args.Add(f.CorrelationID)
 	}
-	return l.eventsWhere(ctx, p, WithoutPayloads, where, args...)
+	page, err := l.rowsWhere(ctx, p, WithoutPayloads, where, args...)
+	return page.events(), err
 }

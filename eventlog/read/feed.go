@@ -42,7 +42,7 @@ func (q EventQuery) validate() error {
 
 // Entry is an event of a list.
 type Entry struct {
-	entities.Event
+	Row
 
 	// Size is the size of the payload in bytes, whether or not the payload was read. Payloads larger than
 	// [MaxListedPayload] are not read.

@@ -210,7 +210,7 @@ func (s *search) loadPage(ctx context.Context, read func(s search) (Listing, err
 // collect reads the entries of a page.
 func (s *search) collect(rows pgx.Rows) (Listing, error) {
 	entries, more, err := collectPage(rows, s.Limit, s.maxBytes, func(row *eventScanner, e *Entry) (int, error) {
-		err := row.scan(&e.Event)
+		err := row.scan(&e.Row)
 		e.Size, e.Xid = row.size, row.xid
 		if s.with == WithoutPayloads {
 			return 0, err

@@ -55,9 +55,6 @@ type sizedEvent struct {
 	Size int64
 }
 
-// bytes returns the size of the event's payload and extra data.
-func (e sizedEvent) bytes() int { return int(e.Size) + len(e.Extra) }
-
 // unsizedColumns are the columns of a [sizedEvent] in a query without payloads.
 const unsizedColumns = EventColumns + `, 0 AS size, NULL::bytea AS payload`
 

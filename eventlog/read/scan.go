@@ -20,16 +20,16 @@ type eventScanner struct {
 	destinations []any
 
 	// The columns of the current row; size and xid are 0 if there are none.
-	runID, eventType, data pgtype.DriverBytes
-	seq, size              int64
-	correlationID          string
-	specVersion            int
-	createdAt, occurredAt  pgtype.Timestamptz
-	extra, payload         []byte
-	xid                    uint64
+	runID, eventType, correlationID, data pgtype.DriverBytes
+	seq, size                             int64
+	specVersion                           int
+	createdAt, occurredAt                 pgtype.Timestamptz
+	extra, payload                        []byte
+	xid                                   uint64
 
-	run   entities.RunID // of the last row
-	known map[string]*entities.EventData
+	run        entities.RunID // of the last row, as is correlated
+	correlated string
+	known      map[string]*entities.EventData
 }
 
 // maxKnown is how many different data a scanner remembers.
@@ -53,9 +53,8 @@ func newEventScanner(rows pgx.Rows) (*eventScanner, error) {
 	return s, nil
 }
 
-// scan scans the current row into an empty event. Events may share what the pointers in their data refer to, which must
-// not be changed.
-func (s *eventScanner) scan(e *entities.Event) error {
+// scan scans the current row.
+func (s *eventScanner) scan(r *Row) error {
 	if err := s.rows.Scan(s.destinations...); err != nil {
 		return err
 	}
@@ -66,10 +65,15 @@ func (s *eventScanner) scan(e *entities.Event) error {
 	if err != nil {
 		return err
 	}
-	e.RunID, e.Seq, e.Type, e.CorrelationID = s.run, s.seq, eventType(s.eventType), s.correlationID
-	e.SpecVersion, e.CreatedAt, e.Data, e.Extra, e.Payload = s.specVersion, s.createdAt.Time, *data, s.extra, s.payload
+	if string(s.correlationID) != s.correlated {
+		s.correlated = string(s.correlationID)
+	}
+	*r = Row{
+		RunID: s.run, Seq: s.seq, Type: eventType(s.eventType), CorrelationID: s.correlated, SpecVersion: s.specVersion,
+		CreatedAt: s.createdAt.Time, Data: data, Extra: s.extra, Payload: s.payload,
+	}
 	if s.occurredAt.Valid {
-		e.OccurredAt = new(s.occurredAt.Time)
+		r.OccurredAt = s.occurredAt.Time
 	}
 	return nil
 }
@@ -111,10 +115,10 @@ func CollectEvents(rows pgx.Rows, err error) ([]entities.Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	events, _, err := collectPage(rows, math.MaxInt, math.MaxInt, func(s *eventScanner, e *entities.Event) (int, error) {
-		return 0, s.scan(e)
+	list, _, err := collectPage(rows, math.MaxInt, math.MaxInt, func(s *eventScanner, r *Row) (int, error) {
+		return 0, s.scan(r)
 	})
-	return events, err
+	return eventsOf(list), err
 }
 
 // collectPage reads rows of events until there are limit of them, or their sizes reach maxBytes. Either way it tries to

@@ -33,20 +33,21 @@ type Time struct{ time.Time }
 
 // MarshalJSON implements [json.Marshaler].
 func (t Time) MarshalJSON() ([]byte, error) {
-	return []byte(t.UTC().Format(`"2006-01-02T15:04:05.000Z"`)), nil
+	return t.appendTo(nil), nil
 }
 
 // Plain returns the JSON form of an event without its payload.
-func Plain(e *entities.Event) Event {
+func Plain(r *read.Row) Event {
 	return Event{
-		RunID: e.RunID, Seq: e.Seq, ID: e.ID(), Type: e.Type, CorrelationID: e.CorrelationID,
-		CreatedAt: Time{e.CreatedAt}, Data: &e.Data,
+		RunID: r.RunID, Seq: r.Seq, ID: r.ID(), Type: r.Type, CorrelationID: r.CorrelationID,
+		CreatedAt: Time{r.CreatedAt}, Data: r.Data,
 	}
 }
 
 // Of returns the JSON form of an event with its payload.
 func Of(e *entities.Event) Event {
-	v, _ := show(e, payload.MaxDecoded)
+	r := read.RowOf(e)
+	v, _ := show(&r, payload.MaxDecoded)
 	return v
 }
 
@@ -57,7 +58,7 @@ var failures = map[entities.EventType]bool{
 }
 
 // show also returns the work of decoding: see [payload.Decoded].
-func show(e *entities.Event, limit int) (v Event, work int) {
+func show(e *read.Row, limit int) (v Event, work int) {
 	v = Plain(e)
 	if len(e.Payload) == 0 && failures[e.Type] {
 		work = len(e.Extra)
@@ -108,11 +109,11 @@ func (l *List) AddPart(events []Event, entries []read.Entry) []Event {
 // Add returns the JSON form of the next event of the list.
 func (l *List) Add(e *read.Entry) Event {
 	if e.Size > read.MaxListedPayload {
-		v := Plain(&e.Event)
+		v := Plain(&e.Row)
 		v.Truncated = true
 		return v
 	}
-	v, work := show(&e.Event, read.MaxListedPayload)
+	v, work := show(&e.Row, read.MaxListedPayload)
 	l.work += work
 	return v
 }

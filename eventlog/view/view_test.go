@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
@@ -27,7 +26,7 @@ func TestListIsDecodedInParts(t *testing.T) {
 		entries := make([]read.Entry, tt.events)
 		for i := range entries {
 			payload := []byte(tt.payload)
-			entries[i] = read.Entry{Event: entities.Event{Seq: int64(i + 1), Payload: payload}, Size: int64(len(payload))}
+			entries[i] = read.Entry{Row: read.Row{Seq: int64(i + 1), Payload: payload}, Size: int64(len(payload))}
 		}
 		var list List
 		var events []Event

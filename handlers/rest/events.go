@@ -49,7 +49,7 @@ func feedPosition(e read.Entry) string { return read.FeedCursorOf(e).String() }
 func (r *request) answerEvents(
 	with read.Payloads, cursor func(read.Entry) string, query func() (read.Listing, error),
 ) error {
-	return answer(r, func() (page api.Page[view.Event], err error) {
+	return answer(r, func() (page eventPage, err error) {
 		listing, err := query()
 		if err != nil {
 			return page, err
@@ -63,13 +63,35 @@ func (r *request) answerEvents(
 	})
 }
 
+// eventPage is a page of events, which may be thousands.
+type eventPage api.Page[view.Event]
+
+// appendJSON implements [appender].
+func (p eventPage) appendJSON(dst []byte) (_ []byte, err error) {
+	var encoder view.Encoder
+	dst = append(dst, `{"data":[`...)
+	for i := range p.Data {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		if dst, err = encoder.Append(dst, &p.Data[i]); err != nil {
+			return dst, err
+		}
+	}
+	dst = append(dst, ']')
+	if p.Cursor != "" {
+		dst = strconv.AppendQuote(append(dst, `,"cursor":`...), p.Cursor)
+	}
+	return append(dst, "}\n"...), nil
+}
+
 // encodeEvents encodes the entries of a list, or its first ones if they are much work to decode. It lets others decode
 // after each part.
 func (r *request) encodeEvents(form string, entries []read.Entry) (events []view.Event, err error) {
 	events = make([]view.Event, 0, len(entries))
 	if form != formShown {
 		for i := range entries {
-			events = append(events, plainEvent(form, &entries[i].Event))
+			events = append(events, plainEvent(form, &entries[i].Row))
 		}
 		return events, r.ctx().Err()
 	}
@@ -103,13 +125,13 @@ func (r *request) eventForm(with read.Payloads) string {
 // encodeEvent encodes an entry of a stream. It fails with the error of the request's context once the client has left.
 func (r *request) encodeEvent(form string, e *read.Entry) (view.Event, error) {
 	if form != formShown {
-		return plainEvent(form, &e.Event), r.ctx().Err()
+		return plainEvent(form, &e.Row), r.ctx().Err()
 	}
 	return decodeFor(r, func() view.Event { return new(view.List).Add(e) })
 }
 
 // plainEvent encodes an event without its payload.
-func plainEvent(form string, e *entities.Event) view.Event {
+func plainEvent(form string, e *read.Row) view.Event {
 	if form == formRedacted {
 		return redactEvent(e)
 	}
@@ -118,8 +140,8 @@ func plainEvent(form string, e *entities.Event) view.Event {
 
 // redactEvent encodes an event for clients that may not see payloads. Besides the payload, it drops the fields that
 // [hookJSON] hides, and digests, by which short payloads could be guessed.
-func redactEvent(e *entities.Event) view.Event {
-	v, data := view.Plain(e), e.Data
+func redactEvent(e *read.Row) view.Event {
+	v, data := view.Plain(e), *e.Data
 	data.Token, data.Condition = "", ""
 	data.RequestDigest, data.ResumeDigest = "", ""
 	v.Data = &data
@@ -175,7 +197,7 @@ func (s *Server) event(r *request) (entities.Event, error) {
 func (s *Server) getEvent(r *request) error {
 	encode := view.Of
 	if r.payloads() == read.WithoutPayloads {
-		encode = redactEvent
+		encode = func(e *entities.Event) view.Event { return redactEvent(new(read.RowOf(e))) }
 	}
 	return answer(r, func() (shown view.Event, err error) {
 		e, err := s.event(r)

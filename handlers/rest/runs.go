@@ -457,8 +457,9 @@ func (s *Server) eventsAfter(
 	page := pg.Page{Limit: contract.InlineEvents}
 	if n := len(results); n > 0 && results[n-1].Log != nil {
 		log := results[n-1].Log
-		for _, e := range log[min(after, int64(len(log))):] {
-			listing.Entries = append(listing.Entries, read.Entry{Event: e, Size: int64(len(e.Payload))})
+		log = log[min(after, int64(len(log))):]
+		for i := range log {
+			listing.Entries = append(listing.Entries, read.Entry{Row: read.RowOf(&log[i]), Size: int64(len(log[i].Payload))})
 		}
 		return listing, nil
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
 // payloadField is the name of the payload within an event's data (§2.2). Events of other types have no payload.
@@ -37,50 +38,79 @@ var dataOptional = map[entities.EventType]bool{
 // serverOnly are the events that only runs driven by the server have, and that the protocol does not know.
 var serverOnly = map[entities.EventType]bool{entities.EventCancelRequested: true, entities.EventWaitCancelled: true}
 
-// eventEncoder encodes events, and reuses its memory for the next one. The zero eventEncoder is ready to use.
+// eventEncoder encodes events, and reuses its memory for the next one. Data that rows share is encoded once, so it must
+// not change meanwhile. The zero eventEncoder is ready to use.
 type eventEncoder struct {
 	event, data codec.Object
+	known       map[*entities.EventData]codec.Encoded
 }
 
+// maxKnown is how many different data an encoder remembers.
+const maxKnown = 64
+
 // append appends the wire form of an event without its payload, which follows it in a frame.
-func (w *eventEncoder) append(dst []byte, e *entities.Event) ([]byte, error) {
+func (w *eventEncoder) append(dst []byte, e *read.Row) ([]byte, error) {
+	if known, ok := w.known[e.Data]; ok && e.Extra == nil {
+		return w.finish(dst, e, known)
+	}
 	w.setData(e)
-	return w.finish(dst, e)
+	data, err := w.data.AppendTo(nil)
+	if err != nil {
+		return dst, unencoded(e, err)
+	}
+	if e.Extra == nil && len(w.known) < maxKnown {
+		if w.known == nil {
+			w.known = map[*entities.EventData]codec.Encoded{}
+		}
+		w.known[e.Data] = data
+	}
+	return w.finish(dst, e, data)
 }
 
 // appendResolved appends the wire form of an event with its payload inside its data.
-func (w *eventEncoder) appendResolved(dst []byte, e *entities.Event) ([]byte, error) {
+func (w *eventEncoder) appendResolved(dst []byte, e *read.Row) ([]byte, error) {
 	w.setData(e)
 	if field := payloadField[e.Type]; field != "" && len(e.Payload) > 0 {
 		w.data.Bytes(field, e.Payload)
 	}
-	return w.finish(dst, e)
+	data, err := w.data.AppendTo(nil)
+	if err != nil {
+		return dst, unencoded(e, err)
+	}
+	return w.finish(dst, e, data)
 }
 
-// finish appends the event with its data. Sorting the fields takes no time if they are added in their order.
-func (w *eventEncoder) finish(dst []byte, e *entities.Event) ([]byte, error) {
+// emptyMap is the length of a map without fields.
+const emptyMap = 1
+
+// finish appends the event with its data. Its fields are added in their order, so that they need not be sorted.
+func (w *eventEncoder) finish(dst []byte, e *read.Row, data codec.Encoded) ([]byte, error) {
 	w.event.Reset()
 	w.event.Text("runId", string(e.RunID))
 	w.event.Text("eventId", string(e.ID()))
 	w.event.Text("resumeId", e.Data.ResumeID)
 	w.event.Time("createdAt", codec.NewTime(e.CreatedAt))
-	if w.data.Len() > 0 || !dataOptional[e.Type] {
-		w.event.Object("eventData", &w.data)
+	if len(data) > emptyMap || !dataOptional[e.Type] {
+		w.event.Map("eventData", data)
 	}
 	w.event.Text("eventType", string(e.Type))
-	w.event.Time("occurredAt", optionalTime(e.OccurredAt))
+	w.event.Time("occurredAt", codec.NewTime(e.OccurredAt))
 	w.event.Int("specVersion", codec.Int(e.SpecVersion))
 	w.event.Text("correlationId", e.CorrelationID)
 	dst, err := w.event.AppendTo(dst)
 	if err != nil {
-		return dst, fmt.Errorf("encode event %s of %s: %w", e.ID(), e.RunID, err)
+		return dst, unencoded(e, err)
 	}
 	return dst, nil
 }
 
+func unencoded(e *read.Row, err error) error {
+	return fmt.Errorf("encode event %s of %s: %w", e.ID(), e.RunID, err)
+}
+
 // setData merges the data that the server understands with the extra data, under the names that clients read.
-func (w *eventEncoder) setData(e *entities.Event) {
-	data, d := &w.data, &e.Data
+func (w *eventEncoder) setData(e *read.Row) {
+	data, d := &w.data, e.Data
 	data.Reset()
 	if e.Extra != nil {
 		data.Merge(e.Extra)

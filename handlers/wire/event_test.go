@@ -7,6 +7,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/codec"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
 // TestEventsAreEncodedLikeMaps compares the encoding of events, field by field, with that of the maps that they stand
@@ -78,7 +79,7 @@ func TestEventsAreEncodedLikeMaps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := w.appendResolved(nil, &c.event)
+		got, err := w.appendResolved(nil, new(read.RowOf(&c.event)))
 		if err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%s: got  %x, error %v\nwant %x", name, got, err, want)
 		}
@@ -90,11 +91,38 @@ func TestDamagedEventsAreNotSent(t *testing.T) {
 	t.Parallel()
 	e := entities.Event{RunID: "wrun_1", Seq: 1, Type: entities.EventRunCreated, Extra: []byte{0xa1, 0x61, 0x61, 0x7f, 0xff}}
 	var w eventEncoder
-	if got, err := w.append(nil, &e); err == nil {
+	if got, err := w.append(nil, new(read.RowOf(&e))); err == nil {
 		t.Errorf("got %x, want an error", got)
 	}
 	e.Extra = nil
-	if _, err := w.append(nil, &e); err != nil {
+	if _, err := w.append(nil, new(read.RowOf(&e))); err != nil {
 		t.Errorf("the next event: %v", err)
+	}
+}
+
+// TestSharedDataIsEncodedOnce: rows of a list share their data. What an encoder keeps of it is what it would encode
+// again, for each type of event and beyond as many data as it keeps.
+func TestSharedDataIsEncodedOnce(t *testing.T) {
+	t.Parallel()
+	data := make([]entities.EventData, maxKnown+2)
+	for i := range data[1:] {
+		data[1+i] = entities.EventData{StepName: "charge", ResumeID: "resume", Attempt: new(i)}
+	}
+	var w eventEncoder
+	for range 2 {
+		for _, typ := range entities.EventTypes {
+			for i := range data {
+				for _, extra := range [][]byte{nil, {0xa1, 0x61, 0x78, 0x01}} { // {x: 1}
+					row := read.Row{RunID: "wrun_1", Seq: 1, Type: typ, SpecVersion: 5, Data: &data[i], Extra: extra}
+					want, err := new(eventEncoder).append(nil, &row)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if got, err := w.append(nil, &row); err != nil || !bytes.Equal(got, want) {
+						t.Fatalf("%s: got  %x, error %v\nwant %x", typ, got, err, want)
+					}
+				}
+			}
+		}
 	}
 }

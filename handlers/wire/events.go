@@ -132,7 +132,8 @@ func (r *request) setEventHeaders(appended eventlog.Result) {
 func (s *Server) newResult(
 	r *request, typ entities.EventType, appended eventlog.Result, with read.Payloads,
 ) (result, error) {
-	e, err := new(eventEncoder).append(nil, appended.Event)
+	row := read.RowOf(appended.Event)
+	e, err := new(eventEncoder).append(nil, &row)
 	if err != nil {
 		return result{}, err
 	}
@@ -264,8 +265,9 @@ func newExcerpt(page read.EventPage, with read.Payloads) (*excerpt, error) {
 	var w eventEncoder
 	for i, e := range page.Events {
 		e = with.Of(e)
+		row := read.RowOf(&e)
 		var err error
-		if x.Events[i], err = w.appendResolved(nil, &e); err != nil {
+		if x.Events[i], err = w.appendResolved(nil, &row); err != nil {
 			return nil, err
 		}
 	}
@@ -292,18 +294,18 @@ func (s *Server) listEvents(r *request) error {
 // listEventsByCorrelation is endpoint 4: the events with a correlation ID.
 func (s *Server) listEventsByCorrelation(r *request) error {
 	id, runID := r.required("correlationId"), entities.RunID(r.query("runId"))
-	return s.sendEvents(r, nil, func(p pg.Page, with read.Payloads) (read.EventPage, error) {
-		return s.Log.EventsByCorrelation(r.ctx(), r.project(), runID, id, p, with)
+	return s.sendEvents(r, nil, func(p pg.Page, with read.Payloads) (read.RowPage, error) {
+		return s.Log.RowsByCorrelation(r.ctx(), r.project(), runID, id, p, with)
 	})
 }
 
 // eventQuery reads one page of events.
-type eventQuery func(pg.Page, read.Payloads) (read.EventPage, error)
+type eventQuery func(pg.Page, read.Payloads) (read.RowPage, error)
 
 // eventsOf returns a query for the log of a run.
 func (s *Server) eventsOf(r *request, runID entities.RunID) eventQuery {
-	return func(p pg.Page, with read.Payloads) (read.EventPage, error) {
-		return s.Log.Events(r.ctx(), r.project(), runID, p, with)
+	return func(p pg.Page, with read.Payloads) (read.RowPage, error) {
+		return s.Log.Rows(r.ctx(), r.project(), runID, p, with)
 	}
 }
 
@@ -321,7 +323,7 @@ func (s *Server) sendEvents(r *request, snapshot *codec.Snapshot, list eventQuer
 		return err
 	}
 	w := r.startFrames()
-	err = writeEvents(w, got.Events)
+	err = writeRows(w, got.Rows)
 	if err == nil {
 		err = w.WriteEnd(r.nextCursor(got), got.More, snapshot)
 	}
@@ -338,13 +340,13 @@ func (s *Server) sendLog(
 	}
 	w := r.startFrames()
 	for {
-		if err := writeEvents(w, got.Events); err != nil {
+		if err := writeRows(w, got.Rows); err != nil {
 			return s.cutOff(r, err)
 		}
 		if !got.More {
 			return s.cutOff(r, w.WriteEnd(r.nextCursor(got), false, snapshot))
 		}
-		p.Cursor = read.EventCursor(got.Events[len(got.Events)-1])
+		p.Cursor = read.EventCursorAt(got.Last())
 		read.ReuseMemory(r.ctx())
 		if got, err = list(p, with); err != nil {
 			return s.cutOff(r, err)
@@ -357,14 +359,14 @@ func (r *request) startFrames() *codec.FrameWriter {
 	return codec.NewFrameWriter(r.Response())
 }
 
-func writeEvents(w *codec.FrameWriter, events []entities.Event) (err error) {
+func writeRows(w *codec.FrameWriter, rows []read.Row) (err error) {
 	var encoder eventEncoder
 	var meta []byte
-	for i := range events {
-		if meta, err = encoder.append(meta[:0], &events[i]); err != nil {
+	for i := range rows {
+		if meta, err = encoder.append(meta[:0], &rows[i]); err != nil {
 			return err
 		}
-		if err := w.WriteFrame(meta, events[i].Payload); err != nil {
+		if err := w.WriteFrame(meta, rows[i].Payload); err != nil {
 			return err
 		}
 	}
@@ -373,11 +375,11 @@ func writeEvents(w *codec.FrameWriter, events []entities.Event) (err error) {
 
 // nextCursor returns the cursor after a page. It differs for the last page (§2.4): clients of the next line keep its
 // cursor to read later events from there; clients of the stable line would request another page, so they get none.
-func (r *request) nextCursor(p read.EventPage) string {
-	if len(p.Events) == 0 || (!p.More && r.stableLine()) {
+func (r *request) nextCursor(p read.RowPage) string {
+	if len(p.Rows) == 0 || (!p.More && r.stableLine()) {
 		return ""
 	}
-	return read.EventCursor(p.Events[len(p.Events)-1])
+	return read.EventCursorAt(p.Last())
 }
 
 // getEvent is endpoint 3: one event as a frame.
@@ -398,7 +400,7 @@ func (s *Server) getEvent(r *request) error {
 		e.Payload = nil
 	}
 	w := r.startFrames()
-	if err := writeEvents(w, []entities.Event{e}); err != nil {
+	if err := writeRows(w, []read.Row{read.RowOf(&e)}); err != nil {
 		return err
 	}
 	return w.Flush()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -58,7 +57,7 @@ func (s *Server) Body(ctx context.Context, d queue.Delivery, after int64) ([]byt
 	w := codec.NewFrameWriter(&body)
 	err = w.WriteFrame(meta, d.Body)
 	if err == nil {
-		err = writeEvents(w, forReplay(now, page.Events))
+		err = writeRows(w, rowsForReplay(now, page.Events))
 	}
 	next, upTo := "", after
 	if n := len(page.Events); n > 0 {
@@ -70,16 +69,17 @@ func (s *Server) Body(ctx context.Context, d queue.Delivery, after int64) ([]byt
 	return body.Bytes(), upTo, err
 }
 
-// forReplay returns events as the client of the run needs them: since version 8, without the inputs of steps.
-func forReplay(of *eventlog.Result, events []entities.Event) []entities.Event {
-	if of == nil || of.Run.SpecVersion < entities.SpecTakeover {
-		return events
+// rowsForReplay returns events as the client of the run needs them: since version 8, without the inputs of steps.
+func rowsForReplay(of *eventlog.Result, events []entities.Event) []read.Row {
+	lean := of != nil && of.Run.SpecVersion >= entities.SpecTakeover
+	rows := make([]read.Row, len(events))
+	for i := range events {
+		rows[i] = read.RowOf(&events[i])
+		if lean && rows[i].Type == entities.EventStepCreated {
+			rows[i].Payload = nil
+		}
 	}
-	lean := slices.Clone(events) // they may be those of the cache
-	for i, e := range lean {
-		lean[i] = read.WithoutStepInputs.Of(e)
-	}
-	return lean
+	return rows
 }
 
 // current returns the run of a delivery, nil if there is none, and the page of its log after a position. They are at
