@@ -21,6 +21,7 @@ import (
 	"github.com/stepwell-dev/stepwell/capacity/share"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/backoff"
+	"github.com/stepwell-dev/stepwell/entities/inproc"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/rescue"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
@@ -189,6 +190,9 @@ func (w *deliverer) deliver(ctx context.Context, d Delivery, free func()) (Deliv
 	if w.holds(d) {
 		return Delivered{OutcomeUnreached, message.ProjectPaused}, w.postpone(ctx, d)
 	}
+	if d.IsEmbedded() && d.callsApp() && !w.queue.hosts(d) {
+		return w.passOn(ctx, d)
+	}
 	if d.Work != message.WorkNone {
 		free() // handlers read from the database what they send
 		return w.Perform(ctx, d)
@@ -196,7 +200,7 @@ func (w *deliverer) deliver(ctx context.Context, d Delivery, free func()) (Deliv
 	if d.URL == PulledURL {
 		return w.handOver(ctx, d)
 	}
-	if d.URL == "" || d.IsFlow() {
+	if d.URL == "" || d.IsFlow() || d.IsEmbedded() {
 		f := d.Unregistered()
 		w.logger.WarnContext(ctx, "message waits for its deployment", "message", d.ID, "deployment", d.DeploymentID)
 		return Delivered{OutcomeUnreached, f.Public}, w.nack(ctx, d.Lease, *f)
@@ -394,6 +398,10 @@ func (w *deliverer) post(ctx context.Context, d *Delivery, sent func()) error {
 // send signs a request to the delivery's function and sends it. The signature covers the body.
 func (w *deliverer) send(req *http.Request, d Delivery, body []byte) (*http.Response, error) {
 	w.options.Observer.Call(req.Context(), req.Header)
+	if d.IsEmbedded() { // and so it is hosted here
+		defer d.startSlot.call().Stop()
+		return inproc.Transport{Handler: w.queue.hosted.Calls}.RoundTrip(req)
+	}
 	if err := w.options.Signer.sign(req, d.Project, body); err != nil {
 		return nil, err
 	}

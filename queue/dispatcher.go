@@ -34,7 +34,7 @@ type dispatcher struct {
 
 func newDispatcher(w *deliverer, slots int) *dispatcher {
 	d := &dispatcher{deliverer: w, slots: share.NewPool(int64(slots))}
-	d.calls, d.cancelCalls = context.WithCancel(context.Background())
+	d.calls, d.cancelCalls = context.WithCancel(rescue.WithLogger(context.Background(), w.logger))
 	return d
 }
 

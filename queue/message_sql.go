@@ -104,13 +104,20 @@ const fromRun = ` FROM runs r WHERE r.id = m.run_id AND r.project IS NOT DISTINC
 // claimGivenBackSQL leases to a poll the messages of project $1 for deployment $2 that have not reached it, under the
 // handles $4, unless the deployment has got another URL than $6. A message that was cut off often keeps its backoff
 // (unreachedOnly). They have up to $7 bytes together, unless the first one is larger.
-var claimGivenBackSQL = `
+var claimGivenBackSQL = claimGivenBack(`work = ''`, `''`)
+
+// claimForHostSQL is [claimGivenBackSQL] for the process $8, whose app has the work done.
+var claimForHostSQL = claimGivenBack(`work IN ('run', 'step') AND `+isRegistered("$8"), "$8")
+
+// claimGivenBack claims messages that meet the condition, for the holder.
+func claimGivenBack(condition, holder string) string {
+	return `
 	WITH next AS (
 		SELECT id, n FROM (
 			SELECT id, row_number() OVER one_by_one AS n, sum(size) OVER one_by_one AS bytes FROM (
 				SELECT id, octet_length(body) AS size FROM messages m
 				WHERE project = $1 AND deployment_id = $2 AND ` + unreachedOnly + ` AND lease = '' AND parked_at IS NULL
-					AND work = '' AND NOT ` + messageWaits + ` AND NOT ` + limit.MessageWaits + ` AND NOT ` + limit.MustHoldBack + `
+					AND ` + condition + ` AND NOT ` + messageWaits + ` AND NOT ` + limit.MessageWaits + ` AND NOT ` + limit.MustHoldBack + `
 				AND EXISTS (SELECT FROM deployments WHERE project = $1 AND id = $2 AND url = $6) -- which has no bound
 				ORDER BY due_at LIMIT cardinality($4::text[])
 				FOR UPDATE SKIP LOCKED) AS locked
@@ -118,10 +125,11 @@ var claimGivenBackSQL = `
 		WHERE n = 1 OR bytes <= $7
 	)
 	UPDATE messages m
-	SET lease = ($4::text[])[n], holder = '', ticket = ticket + 1, delivery_count = delivery_count + 1,
+	SET lease = ($4::text[])[n], holder = ` + holder + `, ticket = ticket + 1, delivery_count = delivery_count + 1,
 		due_at = now() + $5, begins_run = false, redeliver = false, awaits_since = NULL, leased_seq = ` + logLength + `
 	FROM (SELECT id AS next_id, n FROM next) AS next WHERE m.id = next_id
 	RETURNING ` + deliveryColumns + `, body`
+}
 
 // postponeTicket makes an issued ticket count as lost after d, so that its message gets another one then. It reports
 // whether the ticket is still valid.

@@ -64,6 +64,8 @@ type Queue struct {
 	// asked within askedPause.
 	polls *pull.Polls[world.App, Delivery]
 	asked sync.Map // by world.App
+	// hosted is the app that is in this process; nil for none.
+	hosted *Hosted
 	// processors has the slots for work with large payloads.
 	processors *share.Processors
 }

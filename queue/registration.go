@@ -128,8 +128,8 @@ func (d *Deployment) normalizeHealth() error {
 	if d.Health == nil || d.Health.Path == "" {
 		return nil
 	}
-	if d.URL == PulledURL {
-		return entities.Invalid("an app that asks for its deliveries has no URL to probe: remove health")
+	if d.URL == PulledURL || IsEmbedded(d.URL) {
+		return entities.Invalid("an app that asks for its deliveries, or is embedded, has no URL to probe: remove health")
 	}
 	settings := d.Health.WithDefaults()
 	d.Health = &settings
@@ -303,9 +303,9 @@ func (d *Deployment) validateBound() error {
 	switch n := d.MaxConcurrent; {
 	case n == nil || *n == 0:
 		return nil
-	case d.URL == PulledURL:
-		return entities.Invalid("an app that asks for its deliveries takes as many as it has slots for: bound its " +
-			"slots instead of setting maxConcurrent")
+	case d.URL == PulledURL || IsEmbedded(d.URL):
+		return entities.Invalid("an app that asks for its deliveries, or is embedded, takes as many as it has slots for: " +
+			"bound its slots instead of setting maxConcurrent")
 	case *n < 0 || *n > concurrency.MaxCalls:
 		return entities.Invalid("maxConcurrent %d is not between 0 and %d", *n, concurrency.MaxCalls)
 	default:
@@ -316,6 +316,9 @@ func (d *Deployment) validateBound() error {
 func validateURL(s string) error {
 	if s == PulledURL {
 		return nil
+	}
+	if app, ok := strings.CutPrefix(s, EmbeddedScheme); ok {
+		return entities.ValidateID("app in the url", app)
 	}
 	u, err := url.Parse(s)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" {

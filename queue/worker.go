@@ -86,6 +86,9 @@ func (w *Worker) Start(ctx context.Context) error {
 		return err
 	}
 	w.loop = l
+	if h := w.queue.hosted; h != nil {
+		l.task("host", func() { w.takeGivenBack(l.running, h) })
+	}
 	l.task("issue", func() { l.run(w.poll) })
 	l.task("sweep", func() { l.every(w.sweeper.Interval, w.sweep) })
 	l.task("expire", func() { l.every(keysPoll, w.deleteExpired) })
