@@ -40,6 +40,7 @@ var layers = [][]string{
 	{"handlers"},
 	{"migrations"},
 	{"server"},
+	{"embedded"},
 	{"cmd", "scripts"},
 	{"e2e"},
 }
@@ -55,7 +56,7 @@ var onlyFor = map[string][]string{
 	// handlers/server.go needs only the type of the pool, which the readiness probe pings.
 	"github.com/jackc/pgx/v5": {
 		"pg", "admin", "capacity", "starts", "eventlog", "queue", "engine", "flow/registry", "why", "migrations",
-		"server", "cmd/stepwell", "handlers/server.go", "_test.go",
+		"server", "embedded", "cmd/stepwell", "handlers/server.go", "_test.go",
 	},
 	"github.com/riverqueue":                 {"queue/tickets", "migrations", "_test.go"},
 	"github.com/labstack/echo":              {"handlers"},

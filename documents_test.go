@@ -103,7 +103,8 @@ func documents(t *testing.T) []string {
 }
 
 // TestGoInDocumentsIsTested: the Go code of these documents stands, as it is, in files that the SDK's tests compile and
-// run. The program of the quick start is built and run by package e2e.
+// run, or in the example that TestEmbeddedIsALibrary checks. The program of the quick start is built and run by package
+// e2e.
 func TestGoInDocumentsIsTested(t *testing.T) {
 	t.Parallel()
 	var tested strings.Builder
@@ -112,9 +113,10 @@ func TestGoInDocumentsIsTested(t *testing.T) {
 			tested.WriteString(text(t, f.path))
 		}
 	}
+	tested.WriteString(text(t, "examples/embedded/main.go"))
 	blocks := 0
 	fence := regexp.MustCompile("(?s)```go\n(.*?)```")
-	for _, name := range []string{"README.md", "docs/sdk-go.md"} {
+	for _, name := range []string{"README.md", "docs/sdk-go.md", "docs/embedded.md"} {
 		for _, m := range fence.FindAllStringSubmatch(text(t, name), -1) {
 			if strings.HasPrefix(m[1], "package main\n") {
 				continue

@@ -3,6 +3,7 @@ package stepwell_test
 import (
 	"go/ast"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -108,6 +109,66 @@ func TestModulesNeedLittle(t *testing.T) {
 		if got := strings.Join(regexp.MustCompile(`(?m)^require.*$`).FindAllString(string(text), -1), "\n"); got != needed {
 			t.Errorf("%s: got %q, want %q", folder, got, needed)
 		}
+	}
+}
+
+// TestEmbeddedIsALibrary checks what a program gets with package embedded: no dashboard, no command line, nothing for
+// tests.
+func TestEmbeddedIsALibrary(t *testing.T) {
+	t.Parallel()
+	if out, err := exec.CommandContext(t.Context(), "go", "vet", "-C", "examples/embedded", ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-C", "examples/embedded", "-deps", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	deps := strings.Fields(string(out))
+	if !slices.Contains(deps, module+"/embedded") {
+		t.Fatalf("the example imports %d packages, but not embedded", len(deps))
+	}
+	for _, dep := range deps {
+		for _, unwanted := range []string{
+			module + "/ui", module + "/cmd", module + "/e2e", module + "/scripts", module + "/eventlog/archive",
+			module + "/migrations/testdb", module + "/migrations/localpg", "github.com/alecthomas/kong", "github.com/caarlos0/env",
+			"github.com/KimMachineGun", "github.com/testcontainers", "github.com/chromedp", "github.com/fergusstrange",
+			"pgregory.net/rapid", "testing", "flag",
+		} {
+			if within(dep, unwanted) {
+				t.Errorf("the example gets %s", dep)
+			}
+		}
+	}
+}
+
+// TestOnlyProgramsChangeGlobalState checks that packages handle no signals, end no process, and have no flags, logger,
+// metrics or tracer that is global: the program that has them in it may have its own.
+func TestOnlyProgramsChangeGlobalState(t *testing.T) {
+	t.Parallel()
+	banned := map[string][]string{
+		"signal": {"Notify", "NotifyContext", "Ignore"}, "os": {"Exit", "Setenv"}, "slog": {"SetDefault"},
+		"log": {"SetOutput", "Fatal", "Print", "Printf"}, "otel": {"SetErrorHandler", "SetTracerProvider"},
+		"prometheus": {"MustRegister", "Register", "DefaultRegisterer"}, "debug": {"SetGCPercent", "SetMemoryLimit"},
+	}
+	programs := []string{"cmd", "scripts", "e2e", "migrations/testdb", "eventlog/archive/s3test", "_test.go"}
+	found := 0
+	for _, f := range files(t) {
+		ast.Inspect(f.File, func(n ast.Node) bool {
+			selector, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			if x, ok := selector.X.(*ast.Ident); !ok || !slices.Contains(banned[x.Name], selector.Sel.Name) {
+				return true
+			}
+			if found++; !slices.ContainsFunc(programs, f.within) {
+				t.Errorf("%s uses %s, which is for programs", f.path, selector.Sel.Name)
+			}
+			return true
+		})
+	}
+	if found == 0 {
+		t.Error("found no use, not even in cmd")
 	}
 }
 

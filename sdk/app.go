@@ -13,7 +13,6 @@ import (
 	"os"
 	"reflect"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -227,25 +226,11 @@ type schemas struct {
 // begun stay on the deployment they have. The client's key needs the role admin, or worker with a pattern such as
 // orders@*.
 func (a *App) Announce(ctx context.Context, c *Client, url string) error {
-	if err := a.check(); err != nil {
+	id, registration, err := a.Registration(url)
+	if err != nil {
 		return err
 	}
-	build := a.build
-	if build == "" {
-		build = revision()
-	}
-	if build == "" {
-		return errors.New("the program does not know its revision, and cannot read itself: set Build of AppConfig")
-	}
-	d := deployment{url, build, []string{}, map[string]schemas{}}
-	for name, w := range a.workflows {
-		input, _ := schema.Of(w.input) // types that are lost were refused
-		output, _ := schema.Of(w.output)
-		d.Workflows, d.Schemas[name] = append(d.Workflows, name), schemas{input, output}
-	}
-	slices.Sort(d.Workflows)
-	id := a.name + "@" + build
-	put := apiRequest{method: http.MethodPut, path: apiPath("deployments", id), body: d}
+	put := apiRequest{method: http.MethodPut, path: apiPath("deployments", id), body: registration}
 	if err := c.do(ctx, put, nil); err != nil {
 		return fmt.Errorf("register deployment %s: %w", id, err)
 	}

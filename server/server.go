@@ -87,6 +87,8 @@ type Options struct {
 	Install func(*pgxpool.Config)
 	// Migrated tells that the caller has migrated the schema.
 	Migrated bool
+	// Hosted is an app in this process; nil for none.
+	Hosted *queue.Hosted
 	// Local means that the server is open because it listens on a loopback address.
 	Local bool
 	// PullByDefault lets apps of the Workflow SDK ask for their deliveries by default.
@@ -163,6 +165,9 @@ func (s *Server) Start(ctx context.Context) (err error) {
 	// Listen before delivering: functions call the API while they run.
 	if err := s.listen(ctx, s.api); err != nil {
 		return err
+	}
+	if s.Hosted != nil {
+		q.Host(s.Hosted)
 	}
 	if s.Role == RoleAPI || s.Role == RoleFunction {
 		return nil

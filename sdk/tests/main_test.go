@@ -24,6 +24,10 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, serveKilled(path, os.Getenv("SDK_TESTS_LAST_LIFE") == "true"))
 		os.Exit(1)
 	}
+	if schema := os.Getenv(embeddedVariable); schema != "" {
+		fmt.Fprintln(os.Stderr, embedAndHang(schema))
+		os.Exit(1)
+	}
 	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
 		_ = flag.Set("rapid.checks", "40") // each takes a quarter of a second
 	}

@@ -622,7 +622,7 @@ type Debounce struct {
 type Deployment struct {
 	ID string `json:"id"`
 
-	// URL Where its functions are called; `pull:` if its app asks for its deliveries.
+	// URL Where its functions are called; `pull:` if its app asks for its deliveries, `embedded:NAME` if that is [in the process of a server](embedded.md).
 	URL string `json:"url"`
 
 	// Workflows The names of its workflows; missing if it lists none.
