@@ -56,7 +56,8 @@ type Config struct {
 	SkipMigrations bool
 	// Listen is the address at which the API is also served, such as 127.0.0.1:8788. By default it is not.
 	Listen string
-	// APIKey is an admin key for requests that come by that address, besides those in the database; at least 16 characters.
+	// APIKey is an admin key for requests that come by that address, besides those in the database. It has at least 16
+	// characters.
 	APIKey string
 	// PublicURL is the server's address on the internet; webhooks need it.
 	PublicURL string
@@ -177,7 +178,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) { s.server.API().
 
 // register registers the app's deployment.
 func (s *Server) register(ctx context.Context, deployment string, registration []byte) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPut, URL+"/v1/deployments/"+url.PathEscape(deployment), bytes.NewReader(registration))
+	to := URL + "/v1/deployments/" + url.PathEscape(deployment)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, to, bytes.NewReader(registration))
 	if err != nil {
 		return fmt.Errorf("register %s: %w", deployment, err)
 	}

@@ -117,7 +117,8 @@ func claimGivenBack(condition, holder string) string {
 			SELECT id, row_number() OVER one_by_one AS n, sum(size) OVER one_by_one AS bytes FROM (
 				SELECT id, octet_length(body) AS size FROM messages m
 				WHERE project = $1 AND deployment_id = $2 AND ` + unreachedOnly + ` AND lease = '' AND parked_at IS NULL
-					AND ` + condition + ` AND NOT ` + messageWaits + ` AND NOT ` + limit.MessageWaits + ` AND NOT ` + limit.MustHoldBack + `
+					AND ` + condition + `
+					AND NOT ` + messageWaits + ` AND NOT ` + limit.MessageWaits + ` AND NOT ` + limit.MustHoldBack + `
 				AND EXISTS (SELECT FROM deployments WHERE project = $1 AND id = $2 AND url = $6) -- which has no bound
 				ORDER BY due_at LIMIT cardinality($4::text[])
 				FOR UPDATE SKIP LOCKED) AS locked

@@ -15,7 +15,7 @@ var ErrNoKey = errors.New("no API key is configured: set STEPWELL_API_KEY to a l
 // requireKey returns [ErrNoKey] unless a key is configured, the database has a valid admin key, or authentication is
 // explicitly disabled. Otherwise no client could use the server.
 func (s *Server) requireKey(ctx context.Context) error {
-	if s.Config.APIKey != "" || s.Config.Open {
+	if s.APIKey != "" || s.Open {
 		return nil
 	}
 	exists, err := admin.HasAdminKey(ctx, s.pool, time.Now())

@@ -36,7 +36,7 @@ func (s *Server) awaitDatabase(ctx context.Context) error {
 	var failure error // of the server's address, for which it does not wait
 	err := s.untilAvailable(ctx, func() error {
 		err := s.reachDatabase(ctx)
-		if waiting == nil && s.waitsAfter(err) && s.Config.Listen != "" {
+		if waiting == nil && s.waitsAfter(err) && s.Listen != "" {
 			if waiting, failure = s.serveWaiting(ctx); failure != nil {
 				return nil
 			}
@@ -71,7 +71,7 @@ func (s *Server) waitsAfter(err error) bool { return s.Role != RoleFunction && p
 
 // reachDatabase connects to the database once.
 func (s *Server) reachDatabase(ctx context.Context) error {
-	config, err := pgxpool.ParseConfig(s.Config.DatabaseURL) // which may have parameters of the pool
+	config, err := pgxpool.ParseConfig(s.DatabaseURL) // which may have parameters of the pool
 	if err != nil {
 		return fmt.Errorf("parse database URL: %w", err)
 	}
@@ -88,7 +88,7 @@ func (s *Server) reachDatabase(ctx context.Context) error {
 // serveWaiting answers on the server's address while the server waits for the database.
 func (s *Server) serveWaiting(ctx context.Context) (*http.Server, error) {
 	var l net.ListenConfig
-	listener, err := l.Listen(ctx, "tcp", s.Config.Listen)
+	listener, err := l.Listen(ctx, "tcp", s.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w (set another address with STEPWELL_LISTEN)", err)
 	}

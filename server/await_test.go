@@ -68,8 +68,8 @@ func TestServerWaitsForItsDatabase(t *testing.T) {
 		RawQuery: "sslmode=disable",
 	}
 	s := newServer(t, dsn.String(), RoleAPI)
-	s.Config.Listen = freeAddress(t)
-	base := "http://" + s.Config.Listen
+	s.Listen = freeAddress(t)
+	base := "http://" + s.Listen
 	started := make(chan error, 1)
 	go func() { started <- s.Start(t.Context()) }()
 	var resp *http.Response
@@ -125,7 +125,7 @@ func TestServerDoesNotWaitInVain(t *testing.T) {
 	}
 	defer func() { _ = l.Close() }()
 	second := newServer(t, "postgres://u@"+freeAddress(t)+"/d", RoleAPI)
-	second.Config.Listen = taken
+	second.Listen = taken
 	if err := second.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "STEPWELL_LISTEN") {
 		t.Errorf("got %v, want that the address is taken", err)
 	}

@@ -27,16 +27,16 @@ func (s *Server) newFunction(ctx context.Context, q *queue.Queue) (*handlers.Fun
 		return nil, err
 	}
 	s.drainer = q.NewDrainer(options)
-	f := &handlers.Function{Drainer: s.drainer, Budget: s.Config.DrainBudget}
-	if s.Config.PublicURL == "" {
+	f := &handlers.Function{Drainer: s.drainer, Budget: s.DrainBudget}
+	if s.PublicURL == "" {
 		s.Logger.WarnContext(ctx, "STEPWELL_PUBLIC_URL is not set: due work waits for the next scheduled drain")
 		return f, nil
 	}
-	if s.Config.APIKey == "" && !s.Config.Open {
+	if s.APIKey == "" && !s.Open {
 		return nil, errors.New("STEPWELL_PUBLIC_URL requires STEPWELL_API_KEY: the server derives its own credential from it")
 	}
-	longest := s.Config.DrainBudget + s.Config.Grace
-	f.Kick, err = handlers.NewKicker(s.Config.PublicURL, s.Config.APIKey, longest, time.Now, s.Logger)
+	longest := s.DrainBudget + s.Grace
+	f.Kick, err = handlers.NewKicker(s.PublicURL, s.APIKey, longest, time.Now, s.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("STEPWELL_PUBLIC_URL: %w", err)
 	}
@@ -48,7 +48,7 @@ func (s *Server) newHub() *pg.Hub {
 	if s.Role == RoleFunction {
 		return pg.NewLocalHub()
 	}
-	return pg.NewHub(s.pool, s.Config.Schema+".hints", s.Logger)
+	return pg.NewHub(s.pool, s.Schema+".hints", s.Logger)
 }
 
 // suspendPool keeps the pool idle between requests in function mode.

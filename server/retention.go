@@ -20,7 +20,7 @@ func (s *Server) retention(ctx context.Context) (*upkeep.Retention, error) {
 		}
 	}
 	return upkeep.NewRetention(s.pool, upkeep.RetentionOptions{
-		Keep: s.Config.Retention, DeleteRelated: queue.DeleteRunMessages, Archive: s.counted(store),
+		Keep: s.Retention, DeleteRelated: queue.DeleteRunMessages, Archive: s.counted(store),
 	}), nil
 }
 

@@ -144,13 +144,13 @@ func (s *Server) Start(ctx context.Context) (err error) {
 		return err
 	}
 	s.hub = s.newHub()
-	q, err := queue.New(s.pool, s.Config.Schema, s.hub)
+	q, err := queue.New(s.pool, s.Schema, s.hub)
 	if err != nil {
 		return err
 	}
 	s.telemetry = s.newTelemetry(q)
 	s.log = eventlog.New(s.pool, s.hub, q, s.clock.Now, eventlog.WithObserver(s.telemetry), eventlog.WithGroup(q.Group()))
-	if s.allowed, err = s.Config.Allowed(); err != nil {
+	if s.allowed, err = s.Allowed(); err != nil {
 		return err
 	}
 	if err := s.registerDeployments(ctx, q); err != nil {
@@ -181,15 +181,16 @@ func (s *Server) connect(ctx context.Context) (err error) {
 		return err
 	}
 	s.primary = pg.NewPrimary(time.Now, s.Logger)
-	if err := s.primary.Find(ctx, s.Config.DatabaseURL); err != nil {
+	if err := s.primary.Find(ctx, s.DatabaseURL); err != nil {
 		return err
 	}
 	if err := s.migrate(ctx); err != nil {
 		return err
 	}
 	s.disk.now, s.divided = time.Now, pg.NewConnections(time.Now)
-	s.pool, err = migrations.Pool(ctx, s.Config.DatabaseURL, s.Config.Schema,
-		s.install, s.primary.Install, pg.InstallEpochs, setSessionTimeouts, pg.InstallDeadlines, s.disk.install, s.divided.Install,
+	s.pool, err = migrations.Pool(ctx, s.DatabaseURL, s.Schema,
+		s.install, s.primary.Install, pg.InstallEpochs, setSessionTimeouts, pg.InstallDeadlines, s.disk.install,
+		s.divided.Install,
 		s.suspendPool, traceQueries(s.Traces))
 	if err != nil {
 		return err
@@ -207,7 +208,7 @@ func (s *Server) migrate(ctx context.Context) error {
 		return nil
 	}
 	migrator := migrations.Migrator{Logger: s.Logger}
-	return migrator.Up(ctx, s.Config.DatabaseURL, s.Config.Schema, s.install, s.primary.Install)
+	return migrator.Up(ctx, s.DatabaseURL, s.Schema, s.install, s.primary.Install)
 }
 
 // install changes the configuration of connections as the caller wants it.
@@ -231,7 +232,7 @@ func (s *Server) startWorker(ctx context.Context, q *queue.Queue) error {
 	if err != nil {
 		return err
 	}
-	worker, err := q.NewWorker(s.Config.Schema, options)
+	worker, err := q.NewWorker(s.Schema, options)
 	if err != nil {
 		return err
 	}
@@ -253,7 +254,7 @@ func (s *Server) tellUnknown(ctx context.Context, e *engine.Engine) error {
 
 // registerDeployments registers the deployments in the configuration.
 func (s *Server) registerDeployments(ctx context.Context, q *queue.Queue) error {
-	for id, deploymentURL := range s.Config.Deployments {
+	for id, deploymentURL := range s.Deployments {
 		if u, err := url.Parse(deploymentURL); err == nil {
 			if err := s.allowed.CheckURL(u); err != nil {
 				return fmt.Errorf("%s: %w", id, err)
@@ -274,7 +275,7 @@ func (s *Server) workerOptions(ctx context.Context, q *queue.Queue) (queue.Worke
 	if err != nil {
 		return queue.WorkerOptions{}, err
 	}
-	runs := engine.New(q, s.log).WithPublicURL(s.Config.PublicURL)
+	runs := engine.New(q, s.log).WithPublicURL(s.PublicURL)
 	if err := s.tellUnknown(ctx, runs); err != nil {
 		return queue.WorkerOptions{}, err
 	}
@@ -283,12 +284,12 @@ func (s *Server) workerOptions(ctx context.Context, q *queue.Queue) (queue.Worke
 	work[message.WorkCollection] = collector.New(q, s.log).Handler()
 	work[message.WorkProbe] = prober.New(q).Handler()
 	return queue.WorkerOptions{
-		Deliveries: s.Config.Deliveries, MaxDeliveries: s.Config.MaxDeliveries,
-		FailureWindow: s.Config.FailureWindow, BodyMemory: s.Config.BodyMemory << 20,
-		Grace: s.Config.Grace, Logger: s.Logger, Allowed: s.allowed,
+		Deliveries: s.Deliveries, MaxDeliveries: s.MaxDeliveries,
+		FailureWindow: s.FailureWindow, BodyMemory: s.BodyMemory << 20,
+		Grace: s.Grace, Logger: s.Logger, Allowed: s.allowed,
 		Signer:   q.NewSigner(time.Now, s.Logger),
 		Handlers: work, World: handlers.World(handlers.Options{
-			Pool: s.pool, Log: s.log, Queue: q, Logger: s.Logger, Fence: s.Config.SpecFence,
+			Pool: s.pool, Log: s.log, Queue: q, Logger: s.Logger, Fence: s.SpecFence,
 		}), Retention: retention, Stats: stats.NewFollower(s.pool), Observer: s.telemetry,
 		Program: cluster.Program{Version: s.Build.Version, Commit: s.Build.Commit, Role: string(s.Role)},
 	}, nil
@@ -324,17 +325,17 @@ func (s *Server) handler(ctx context.Context, q *queue.Queue, function *handlers
 		Streams:        read.NewStreams(s.pool, s.hub, time.Now),
 		Queue:          q,
 		Keys:           s.keys,
-		APIKey:         s.Config.APIKey,
+		APIKey:         s.APIKey,
 		Allowed:        s.allowed,
 		PullByDefault:  s.PullByDefault,
-		Fence:          s.Config.SpecFence,
-		Open:           s.Config.Open,
+		Fence:          s.SpecFence,
+		Open:           s.Open,
 		Local:          s.Local,
-		TrustedProxies: s.Config.TrustedProxies,
-		Requests:       s.Config.Requests, RequestMemory: s.Config.RequestMemory << 20,
-		Readers:   s.Config.Readers,
+		TrustedProxies: s.TrustedProxies,
+		Requests:       s.Requests, RequestMemory: s.RequestMemory << 20,
+		Readers:   s.Readers,
 		UI:        s.UI,
-		PublicURL: s.Config.PublicURL,
+		PublicURL: s.PublicURL,
 		Version:   s.Build.Version,
 		Telemetry: s.telemetry, Logger: s.Logger,
 		Stopping: stopping,
@@ -349,11 +350,11 @@ func (s *Server) handler(ctx context.Context, q *queue.Queue, function *handlers
 }
 
 func (s *Server) listen(ctx context.Context, h http.Handler) error {
-	if s.Config.Listen == "" {
+	if s.Listen == "" {
 		return nil
 	}
 	var l net.ListenConfig
-	listener, err := l.Listen(ctx, "tcp", s.Config.Listen)
+	listener, err := l.Listen(ctx, "tcp", s.Listen)
 	if err != nil {
 		return fmt.Errorf("listen: %w (set another address with STEPWELL_LISTEN)", err)
 	}
@@ -378,7 +379,7 @@ func (s *Server) listen(ctx context.Context, h http.Handler) error {
 		serve = func(l net.Listener) error { return s.http.ServeTLS(l, "", "") } // the configuration has the certificate
 	}
 	s.running.Go(func() { s.httpDone <- serve(listener) })
-	s.Logger.InfoContext(ctx, "listening", "addr", s.addr, "scheme", s.Config.Scheme(), "role", s.Role)
+	s.Logger.InfoContext(ctx, "listening", "addr", s.addr, "scheme", s.Scheme(), "role", s.Role)
 	return nil
 }
 

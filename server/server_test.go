@@ -170,7 +170,7 @@ func TestStartFails(t *testing.T) {
 func TestDeploymentsAreRegisteredAtStart(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, testdb.New(t), RoleAPI)
-	s.Config.Deployments = map[string]string{"shop": "http://127.0.0.1:3000"}
+	s.Deployments = map[string]string{"shop": "http://127.0.0.1:3000"}
 	mustStart(t, s)
 	body, err := io.ReadAll(request(t, http.MethodGet, "http://"+s.addr+"/v1/deployments", "").Body)
 	if err != nil || !strings.Contains(string(body), `"id":"shop","url":"http://127.0.0.1:3000"`) {
@@ -252,7 +252,7 @@ func TestShutdownFinishesDeliveries(t *testing.T) {
 		worked <- workAndAcknowledge(t, "http://"+s.addr+"/sdk/queues-proxy/api/v3/topic/__wkf_step_a", r.Header)
 	}))
 	t.Cleanup(app.Close)
-	s.Config.Deployments = map[string]string{"shop": app.URL}
+	s.Deployments = map[string]string{"shop": app.URL}
 	// Not mustStart: serve stops the server.
 	ctx, cancel := context.WithCancel(t.Context())
 	ready, done := make(chan struct{}), make(chan error, 1)

@@ -34,7 +34,7 @@ func (s *Server) newTelemetry(q *queue.Queue) *telemetry.Telemetry {
 		ShareWaits: s.divided.Waits,
 		Traces:     s.Traces, Now: time.Now, Build: s.Build,
 	}
-	if s.Config.TLSCert != "" {
+	if s.TLSCert != "" {
 		options.CertificateEnds = func() time.Time { return s.certificate.ends() }
 	}
 	if s.Archive != nil && s.Role != RoleAPI {
@@ -44,7 +44,7 @@ func (s *Server) newTelemetry(q *queue.Queue) *telemetry.Telemetry {
 		options.Commits = s.commits
 	}
 	if s.Role == RoleAll || s.Role == RoleWorker {
-		options.Slots = s.Config.Deliveries
+		options.Slots = s.Deliveries
 	}
 	return telemetry.New(options)
 }

@@ -92,10 +92,10 @@ func (c *certificate) reload(ctx context.Context, now time.Time) {
 
 // useTLS makes the HTTP server use the configured certificate, if there is one.
 func (s *Server) useTLS(h *http.Server) (err error) {
-	if s.Config.TLSCert == "" {
+	if s.TLSCert == "" {
 		return nil
 	}
-	if s.certificate, err = loadCertificate(s.Config.TLSCert, s.Config.TLSKey, s.Logger); err != nil {
+	if s.certificate, err = loadCertificate(s.TLSCert, s.TLSKey, s.Logger); err != nil {
 		return err
 	}
 	h.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.certificate.get}
