@@ -16,7 +16,9 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
 	"github.com/stepwell-dev/stepwell/why"
 )
@@ -57,7 +59,8 @@ func (d *server) explainAs(t testing.TB, id entities.RunID, kind why.Kind) (last
 	return last, found
 }
 
-// wantListed fails the test unless a list says of the run what its explanation says first.
+// wantListed fails the test unless a list says of the run what its explanation says first, and the list by need has it;
+// that of a stranded run only when the sweeper has found it.
 func (d *server) wantListed(t testing.TB, id entities.RunID) {
 	t.Helper()
 	type first struct {
@@ -83,8 +86,23 @@ func (d *server) wantListed(t testing.TB, id entities.RunID) {
 			t.Fatalf("got %+v, error %v", list, err)
 		}
 		listed, explained = firstOf(list[id]), firstOf(d.explain(t, id))
-		return listed == explained
+		return listed == explained && (d.isListed(t, id) == list[id].Need() || listed.verdict == why.VerdictStranded)
 	})
+}
+
+// isListed returns the need by which lists have the run; empty if none has it.
+func (d *server) isListed(t testing.TB, id entities.RunID) (as why.Need) {
+	t.Helper()
+	for _, need := range why.Needs() {
+		list, _, err := why.ListNeeding(t.Context(), d.pool, project, need, store.RunFilter{}, pg.Page{Limit: 1000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(list, func(e why.Explanation) bool { return e.Run.ID == id }) {
+			as += need
+		}
+	}
+	return as
 }
 
 // TestStepInItsPauseIsTriedByHand: an attempt that becomes due too early, as by a registration of its deployment, waits

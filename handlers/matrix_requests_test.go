@@ -56,6 +56,7 @@ var testRequests = []testRequest{
 	{route: "GET /v1/runs", path: "/v1/runs?orderBy=ended&status=completed&status=failed&deployment={deployment}", foreign: 200},
 	{route: "GET /v1/runs/count", foreign: 200},
 	{route: "GET /v1/search", path: "/v1/search?text=order", foreign: 200},
+	{route: "GET /v1/runs/needs", foreign: 200},
 	{route: "GET /v1/runs/:id", path: "/v1/runs/{run}", foreign: 404},
 	{route: "GET /v1/runs/:id", path: "/v1/runs/{done}", foreign: 404},
 	{route: "GET /v1/runs/:id", path: "/v1/runs/{failed}", foreign: 404},

@@ -23,7 +23,7 @@ func manyRuns(t *testing.T) *pgxpool.Pool {
 		`INSERT INTO deployments (project, id, url) VALUES ('default', 'shop', 'http://shop.test')`,
 		`INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, driver, last_seq, created_at,
 				updated_at, started_at)
-			SELECT 'wrun_' || i, 'default', 'shop', 'order', 'running', 6, 'server', 25, now(), now() - interval '1 h', now()
+			SELECT 'wrun_' || i, 'default', 'shop', 'order', 'running', 6, 'server', 25, date_trunc('ms', now()), now() - interval '1 h', now()
 			FROM generate_series(1, $1) i`,
 		`INSERT INTO messages (id, project, topic, deployment_id, run_id, work, subject, content_type, body, expires_at,
 				due_at, last_error, delivery_count)

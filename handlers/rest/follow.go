@@ -288,6 +288,7 @@ func (r *request) liveWants() live.Wants {
 	if w.Run != "" {
 		r.fail(inParam("run", entities.ValidateID("run ID", string(w.Run))))
 	}
+	r.orderBy(orderByCreation, orderByEnd)
 	if filter := r.runFilter(); r.flag("runs", false) {
 		w.Runs = &filter
 	}

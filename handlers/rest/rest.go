@@ -186,6 +186,7 @@ var routes = []struct {
 	{"GET /runs", auth.Metadata, (*Server).listRuns},
 	{"GET /runs/count", auth.Metadata, (*Server).countRuns},
 	{"GET /search", auth.Metadata, (*Server).search},
+	{"GET /runs/needs", auth.Metadata, (*Server).countNeeds},
 	{"GET /runs/:id", auth.Any, (*Server).getRun},
 	{"GET /runs/:id/wait", auth.Any, (*Server).awaitRun},
 	{"GET /runs/:id/why", auth.Metadata, (*Server).explainRun},

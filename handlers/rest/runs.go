@@ -174,15 +174,22 @@ func addOutcome(v *api.Run, r entities.Run, e entities.Event, with read.Payloads
 }
 
 func (s *Server) listRuns(r *request) error {
-	return s.answerRuns(r, r.runFilter())
+	by, f := r.orderBy(orderByCreation, orderByEnd, orderByNeed), r.runFilter()
+	if need := r.need(f); need != "" || by == orderByNeed {
+		return s.answerNeeding(r, f, need)
+	}
+	return s.answerRuns(r, f)
 }
 
 // countRuns counts the runs that a list would have, up to a limit.
 func (s *Server) countRuns(r *request) error {
 	f := r.runFilter()
-	return answer(r, func() (api.RunCount, error) {
-		n, err := store.CountRuns(r.ctx(), s.Reader, r.project(), f)
-		return api.RunCount{Count: int64(n.Count), AtLeast: n.AtLeast}, err
+	need := r.need(f)
+	return answerAs(r, newRunCountJSON, func() (store.RunCount, error) {
+		if need != "" {
+			return why.CountNeeding(r.ctx(), s.Queue.Pool(), r.project(), need, f)
+		}
+		return store.CountRuns(r.ctx(), s.Reader, r.project(), f)
 	})
 }
 
@@ -266,12 +273,18 @@ func (r *request) runFilter() store.RunFilter {
 		}
 	}
 	r.fail(inParam("attribute", entities.ValidateAttributes(f.Attributes, true)))
-	if by := r.QueryParam("orderBy"); by != "" && by != orderByCreation && by != orderByEnd {
-		r.fail(badParam("orderBy", "%q is neither %s nor %s", by, orderByCreation, orderByEnd))
-	}
 	f.Created = window(r.time("createdAfter"), r.time("createdBefore"))
 	f.Ended = window(r.time("endedAfter"), r.time("endedBefore"))
 	return f
+}
+
+// orderBy returns the order of a list, which must be one of those; empty if the request names none.
+func (r *request) orderBy(orders ...string) string {
+	by := r.QueryParam("orderBy")
+	if by != "" && !slices.Contains(orders, by) {
+		r.fail(badParam("orderBy", "%q is none of the orders %s", by, strings.Join(orders, ", ")))
+	}
+	return by
 }
 
 // statuses returns the statuses of the list of runs. The parameter may be repeated.

@@ -1006,6 +1006,17 @@ export type Action = {
   detail: Record<string, unknown>;
 };
 
+// What a run needs that has not ended. `stuck`, if its verdict is `blocked` or `stranded`: it does not go on by itself.
+// `retrying`: something failed, and is tried again. `waiting`: for time, for other runs, for a slot, or for the world.
+export type Need = "stuck" | "retrying" | "waiting";
+
+export type RunNeeds = {
+  at: Time;
+  stuck: RunCount;
+  retrying: RunCount;
+  waiting: RunCount;
+};
+
 export type RunCount = {
   count: number;
   atLeast: boolean;
@@ -1244,7 +1255,7 @@ export interface Api {
   // List runs, newest first
   "GET /v1/runs": {
     path: {  };
-    query: { "workflow"?: string; "status"?: Array<RunStatus>; "deployment"?: string; "key"?: string; "errorCode"?: string; "parentId"?: string; "createdAfter"?: string; "createdBefore"?: string; "endedAfter"?: string; "endedBefore"?: string; [key: `attribute.${string}`]: string; "orderBy"?: "created" | "ended"; "include"?: "reason"; "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    query: { "workflow"?: string; "status"?: Array<RunStatus>; "need"?: Need; "deployment"?: string; "key"?: string; "errorCode"?: string; "parentId"?: string; "createdAfter"?: string; "createdBefore"?: string; "endedAfter"?: string; "endedBefore"?: string; [key: `attribute.${string}`]: string; "orderBy"?: "created" | "ended" | "need"; "include"?: "reason"; "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
     body: null;
     answer: {
       data: Array<Run>;
@@ -1254,9 +1265,16 @@ export interface Api {
   // Count the runs of a list
   "GET /v1/runs/count": {
     path: {  };
-    query: { "workflow"?: string; "status"?: Array<RunStatus>; "deployment"?: string; "key"?: string; "errorCode"?: string; "parentId"?: string; "createdAfter"?: string; "createdBefore"?: string; "endedAfter"?: string; "endedBefore"?: string; [key: `attribute.${string}`]: string };
+    query: { "workflow"?: string; "status"?: Array<RunStatus>; "need"?: Need; "deployment"?: string; "key"?: string; "errorCode"?: string; "parentId"?: string; "createdAfter"?: string; "createdBefore"?: string; "endedAfter"?: string; "endedBefore"?: string; [key: `attribute.${string}`]: string };
     body: null;
     answer: RunCount;
+  };
+  // Count the runs that are stuck, retrying or waiting
+  "GET /v1/runs/needs": {
+    path: {  };
+    query: {  };
+    body: null;
+    answer: RunNeeds;
   };
   // Get a run, with its input and output
   "GET /v1/runs/{id}": {

@@ -32,10 +32,12 @@ type Reader struct {
 	pool        pg.Pool
 	stats       *stats.Reader
 	signingKeys *admin.SigningKeys
+	now         func() time.Time
 
 	attention *coalesce.Reads[entities.Project, attention]
 	gauges    *coalesce.Reads[entities.Project, Gauges]
 	versions  *coalesce.Reads[entities.Project, live.Versions]
+	needs     *coalesce.Reads[entities.Project, counted]
 }
 
 // NewReader returns a reader of the pool's database.
@@ -45,6 +47,7 @@ func NewReader(pool *pgxpool.Pool, s *stats.Reader, k *admin.SigningKeys, now fu
 		attention: coalesce.New[entities.Project, attention](shareFor, now),
 		gauges:    coalesce.New[entities.Project, Gauges](sharesGauges, now),
 		versions:  coalesce.New[entities.Project, live.Versions](sharesGauges, now),
+		needs:     coalesce.New[entities.Project, counted](shareFor, now), now: now,
 	}
 }
 

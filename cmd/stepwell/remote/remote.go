@@ -52,6 +52,7 @@ type Commands struct {
 // Vars are the variables of the grammar's tags.
 var Vars = map[string]string{
 	"statuses":    ",pending,running,completed,failed,cancelled",
+	"inNeed":      "Select runs that are stuck, retrying or waiting, as runs why says.",
 	"inStatus":    "Select runs that are pending, running, completed, failed or cancelled.",
 	"ended":       "Select runs in this status: completed, failed (default) or cancelled.",
 	"time":        "an RFC 3339 time, or an age such as 2h or 30d",

@@ -97,9 +97,15 @@ func (f runListFilter) query(s *Session) (url.Values, error) {
 	return query, nil
 }
 
+// needFlag selects runs that have not ended by what they need.
+type needFlag struct {
+	Need string `enum:",stuck,retrying,waiting" default:"" placeholder:"NEED" help:"${inNeed}"`
+}
+
 type listRunsCmd struct {
 	runListFilter
-	OrderBy string `enum:",created,ended" default:"" placeholder:"ORDER" help:"Order by created (default) or ended."`
+	needFlag
+	OrderBy string `enum:",created,ended,need" default:"" placeholder:"ORDER" help:"Order by created (default), ended or need."`
 	paging
 }
 
@@ -109,20 +115,27 @@ func (c listRunsCmd) Run(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	if c.OrderBy != "" {
-		query.Set("orderBy", c.OrderBy)
+	for name, value := range map[string]string{"need": c.Need, "orderBy": c.OrderBy, "include": "reason"} {
+		if value != "" {
+			query.Set(name, value)
+		}
 	}
-	query.Set("include", "reason")
 	return list(ctx, s, path("runs"), query, c.paging, runColumns)
 }
 
-type countRunsCmd struct{ runListFilter }
+type countRunsCmd struct {
+	runListFilter
+	needFlag
+}
 
 // Run prints how many runs there are, with a plus if counting stopped.
 func (c countRunsCmd) Run(ctx context.Context, s *Session) error {
 	query, err := c.query(s)
 	if err != nil {
 		return err
+	}
+	if c.Need != "" {
+		query.Set("need", c.Need)
 	}
 	var count api.RunCount
 	raw, err := s.client.get(ctx, path("runs", "count"), query, &count)

@@ -65,6 +65,13 @@ const (
 	LiveTopicStats     LiveTopic = "stats"
 )
 
+// Defines values for Need.
+const (
+	NeedRetrying Need = "retrying"
+	NeedStuck    Need = "stuck"
+	NeedWaiting  Need = "waiting"
+)
+
 // Defines values for QueueState.
 const (
 	QueueStateDelayed  QueueState = "delayed"
@@ -1337,6 +1344,10 @@ type MessageCounts struct {
 // MessageID The sender's ID of the message, up to 256 bytes. It counts once in the inbox.
 type MessageID = string
 
+// Need What a run needs that has not ended. `stuck`, if its verdict is `blocked` or `stranded`: it does not go on by itself.
+// `retrying`: something failed, and is tried again. `waiting`: for time, for other runs, for a slot, or for the world.
+type Need string
+
 // NextEvent The reason that is over first by itself; missing if none is at a known time.
 type NextEvent struct {
 	// At RFC 3339 in UTC, to the millisecond.
@@ -2012,6 +2023,15 @@ type RunEnd struct {
 	// Error The error of a failed run or step, as far as the server can decode it.
 	Error        *Failure `json:"error,omitempty"`
 	CancelReason string   `json:"cancelReason,omitempty,omitzero"`
+}
+
+// RunNeeds defines model for RunNeeds.
+type RunNeeds struct {
+	// At RFC 3339 in UTC, to the millisecond.
+	At       Time     `json:"at"`
+	Stuck    RunCount `json:"stuck"`
+	Retrying RunCount `json:"retrying"`
+	Waiting  RunCount `json:"waiting"`
 }
 
 // RunPoint What happened in an interval.
