@@ -126,6 +126,28 @@ func TestReasonsAreTwoClicksAway(t *testing.T) {
 	b.until("the newest run", `document.querySelector("table.runs tbody tr")?.innerText.includes(`+quote(short(newest))+`)`)
 	b.press("j\r")
 	b.finds(reasonScenes["hook"])
+	b.needs()
+}
+
+// needs has the list of runs show what is stuck, by its chip, and then all runs in the order of their needs.
+func (b *tab) needs() {
+	b.t.Helper()
+	stuck := []string{"parked", "missing", "blocked", "refused", "stranded"}
+	b.open("/ui/default/runs")
+	b.until("the numbers", fmt.Sprintf(`document.querySelector(".needs")?.innerText.replace(/\s+/g, " ").startsWith("stuck %d retrying 3 waiting ")`, len(stuck)))
+	b.click(fmt.Sprintf("stuck %d", len(stuck)))
+	for _, workflow := range stuck {
+		b.until(workflow+" in the list", `[...document.querySelectorAll("table.runs tbody tr")].some((r) => r.innerText.includes(`+quote(workflow)+`))`)
+	}
+	b.until("no other run", fmt.Sprintf(`document.querySelectorAll("table.runs tbody tr").length === %d`, len(stuck)))
+	b.shows("is parked: it failed 64 times", "deployment gone is not registered")
+	b.accessible()
+	b.look("runs-stuck")
+	b.open("/ui/default/runs?order=need")
+	b.until("those first that need somebody most", fmt.Sprintf(`(() => {
+		const words = [...document.querySelectorAll("table.runs tbody tr")].map((r) => r.querySelector(".pill, .status")?.innerText.trim());
+		return words.length > %[1]d && words.slice(0, %[1]d).every((w) => w === "blocked" || w === "stranded") && words[%[1]d] === "retrying";
+	})()`, len(stuck)))
 }
 
 // finds waits until the page of a run has the reason of the scene, the state that belongs to it, and the button that helps.

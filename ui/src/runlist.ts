@@ -4,7 +4,7 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { call, isRecalled } from "./api";
 import type { Run } from "./api.gen";
 import { clock } from "./clock";
-import { queryOf, type Filter } from "./lib/filter";
+import { needOf, queryOf, type Filter } from "./lib/filter";
 import { dueAt, listOf, News, placeOf, rowsOf, shortestPause, withChanges, withPage, type Order, type RunList } from "./lib/runlist";
 import { hasEnded } from "./lib/status";
 import { covered, paused, useLive } from "./live";
@@ -14,6 +14,9 @@ import { useResource, type Resource } from "./resource";
 const pageSize = 100;
 const largestPage = 1000;
 const pollEvery = 5000;
+// reasonTopics are the topics of what makes runs stuck, retry or wait.
+export const reasonTopics = ["runs", "queue", "servers"] as const;
+const reasonWeight = 4; // what reads reasons of many runs
 const longestTimer = 3_600_000; // browsers know no timers of months
 // A list that has grown by so many rows is read anew, so that a page that stays open does not grow for ever.
 const mostNew = 200;
@@ -78,7 +81,8 @@ export function focusLeft(): string {
 
 export function useRuns(filter: Filter, text: string, by: Order): Runs {
   const scope = `${project.value} ${by} ${text}`;
-  const query = () => ({ ...queryOf(filter, clock.now()), include: "reason" as const, ...(by === "ended" && { orderBy: by }) });
+  const query = () => ({ ...queryOf(filter, clock.now()), include: "reason" as const, ...(by !== "created" && { orderBy: by }) });
+  const byReason = by === "need" || needOf(filter) !== ""; // what is in the list, and where, follows from more than events of runs
   const was = left?.scope === scope ? left : null;
   const kept = useSignal<{ scope: string; list: RunList; read: number } | null>(was);
   const seen = useSignal(was?.seen ?? ""); // the place of the newest run that is shown
@@ -100,11 +104,11 @@ export function useRuns(filter: Filter, text: string, by: Order): Runs {
     return true;
   };
   const keep = (l: RunList, read: number) => {
-    if (atTop() || kept.peek()?.scope !== scope) seen.value = newest(l);
+    if (atTop() || byReason || kept.peek()?.scope !== scope) seen.value = newest(l);
     kept.value = { scope, list: l, read };
   };
-  const first = useResource(read, [scope], { every: pollEvery });
-  useLive(`runs ${by} ${text}`, () => ({ ...queryOf(filter, clock.now()), runs: true }), (m) => {
+  const first = useResource(read, [scope], { every: pollEvery, ...(byReason && { on: reasonTopics, weight: reasonWeight }) });
+  useLive(byReason ? "" : `runs ${by} ${text}`, () => ({ ...queryOf(filter, clock.now()), runs: true }), (m) => {
     if (m.kind !== "runs") return;
     news.current.note(m.data);
     const now = kept.peek();
@@ -151,7 +155,7 @@ export function useRuns(filter: Filter, text: string, by: Order): Runs {
     if (kept.value?.scope !== scope || !rows) return;
     const same = left?.scope === scope ? left : null;
     left = {
-      scope, project: project.value, query: { q: text, order: by === "ended" ? by : "" }, list: kept.value.list, read: kept.value.read,
+      scope, project: project.value, query: { q: text, order: by === "created" ? "" : by }, list: kept.value.list, read: kept.value.read,
       seen: seen.value, ids: rows.map((r) => r.id), scrolled: same?.scrolled ?? 0, focus: same?.focus ?? "",
     };
   });

@@ -6,7 +6,7 @@ import { formatColumns, parseColumns, usualColumns, withColumn } from "../src/li
 import { Answers } from "../src/lib/answers";
 import { filterOf, isSearched, matching, sameTitle, sentenceOf, step } from "../src/lib/palette";
 import { through, toggle } from "../src/lib/selection";
-import { withStatus, commandOf, countQueryOf, formatFilter, parseFilter, queryOf, runIdIn, statuses, type Filter } from "../src/lib/filter";
+import { withNeed, withStatus, commandOf, countQueryOf, formatFilter, parseFilter, queryOf, runIdIn, statuses, type Filter } from "../src/lib/filter";
 import { Matcher } from "../src/lib/keys";
 import { barOf } from "../src/lib/bars";
 import { pagesOf, Recent, visibleRange } from "../src/lib/pages";
@@ -258,11 +258,12 @@ test("a title means the workflows that have it, unless one is called so", () => 
   assert.deepEqual(sameTitle(found([one, "placeOrder"], ["placeOrder", "placeOrder"]), "placeOrder"), []);
 });
 
-test("a list by end counts runs that have ended", () => {
-  const query = (text: string, by: "created" | "ended") => countQueryOf(parseFilter(text).filter, by, 0);
+test("a list by end counts runs that have ended, and one by need those that have not", () => {
+  const query = (text: string, by: "created" | "ended" | "need") => countQueryOf(parseFilter(text).filter, by, 0);
   assert.deepEqual(query("workflow:order", "created"), { workflow: "order" });
   assert.deepEqual(query("workflow:order", "ended"), { workflow: "order", status: ["completed", "failed", "cancelled"] });
   assert.deepEqual(query("status:running,failed", "ended"), { status: ["failed"] });
+  assert.deepEqual(query("is:stuck", "need"), { need: "stuck", status: ["pending", "running"] });
 });
 
 test("times of a list have seconds if one of them needs them", () => {
@@ -276,4 +277,15 @@ test("the last answers are kept, and the oldest make room", () => {
   assert.deepEqual(["a", "b", "c"].map((read) => answers.get(read)?.body), ["a3", undefined, "c4"]);
   answers.clear();
   assert.equal(answers.get("a"), undefined);
+});
+
+test("a need goes with runs that have not ended, so it takes the place of statuses", () => {
+  const { filter } = parseFilter("workflow:order status:failed");
+  const stuck = withNeed(filter, "stuck");
+  assert.equal(formatFilter(stuck), "workflow:order is:stuck");
+  assert.equal(queryOf(stuck, 0).need, "stuck");
+  assert.equal(commandOf(stuck), "stepwell runs list --workflow order --need stuck");
+  assert.equal(formatFilter(withNeed(stuck, "waiting")), "workflow:order is:waiting");
+  assert.equal(formatFilter(withNeed(stuck, "stuck")), "workflow:order");
+  assert.ok(parseFilter("is:sad").problem.includes("is:stuck"));
 });

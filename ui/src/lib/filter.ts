@@ -1,16 +1,19 @@
 // The filter of the list of runs. Its text is what the URL has, what one types, and what the chips show:
 //
-//   workflow:order status:failed,running created:24h customer=7 tier="very gold" "a name"=x
+//   workflow:order status:failed,running is:stuck created:24h customer=7 tier="very gold" "a name"=x
 //
 // A relative time stays relative.
-import type { Api, RunStatus } from "../api.gen";
+import type { Api, Need, RunStatus } from "../api.gen";
 import { parseDuration } from "./duration";
 import { quote } from "./shell";
 
 export const statuses: RunStatus[] = ["pending", "running", "completed", "failed", "cancelled"];
 
+// needs are what runs need that have not ended.
+export const needs: Need[] = ["stuck", "retrying", "waiting"];
+
 // The fields of a filter, besides attributes.
-export const fields = ["workflow", "status", "deployment", "error", "key", "parent", "created", "before", "ended", "endedbefore"] as const;
+export const fields = ["workflow", "status", "is", "deployment", "error", "key", "parent", "created", "before", "ended", "endedbefore"] as const;
 export type Field = (typeof fields)[number];
 
 export interface Term {
@@ -51,6 +54,7 @@ function problemOf(t: Term): string {
   if (t.value === "") return `${t.field} has no value`;
   const none = t.field === "status" && t.value.split(",").find((s) => !statuses.includes(s as RunStatus));
   if (none || none === "") return `“${none}” is not a status: the statuses are ${statuses.join(", ")}`;
+  if (t.field === "is" && !needs.includes(t.value as Need)) return `“${t.value}” is nothing that runs are: write is:stuck, is:retrying or is:waiting`;
   if (["created", "before", "ended", "endedbefore"].includes(t.field!) && timeOf(t.value, 0) === null) {
     return `“${t.value}” is not a time: write an age such as 24h, or 2026-11-22T14:00:00Z`;
   }
@@ -120,6 +124,18 @@ export function withStatus(f: Filter, status: RunStatus): Filter {
   return value === "" ? withoutTerm(f, term) : withTerm(f, term);
 }
 
+// needOf returns what the runs need that the filter selects; empty if it selects by nothing of the kind.
+export function needOf(f: Filter): Need | "" {
+  return valueOf(f, "is") as Need | "";
+}
+
+// withNeed returns the filter with a need instead of statuses, or without it if the filter has it: runs that have ended need
+// nothing.
+export function withNeed(f: Filter, need: Need): Filter {
+  const term: Term = { field: "is", value: need };
+  return needOf(f) === need ? withoutTerm(f, term) : withTerm(withoutTerm(f, { field: "status", value: "" }), term);
+}
+
 // timeOf returns a time that is an age or a time itself, or null. A time without a zone is UTC, so that a link means the
 // same in every browser.
 export function timeOf(value: string, now: number): Date | null {
@@ -137,6 +153,7 @@ export function queryOf(f: Filter, now: number): Query {
   for (const t of f) {
     if (t.attribute !== undefined) query[`attribute.${t.attribute}`] = t.value;
     else if (t.field === "status") query.status = statusesOf(f);
+    else if (t.field === "is") query.need = t.value as Need;
     else if (t.field === "error") query.errorCode = t.value;
     else if (t.field === "parent") query.parentId = t.value;
     else if (t.field === "created") query.createdAfter = timeOf(t.value, now)?.toISOString();
@@ -148,19 +165,19 @@ export function queryOf(f: Filter, now: number): Query {
   return query;
 }
 
-// countQueryOf returns the parameters that count a list: by end, it has no open runs.
-export function countQueryOf(f: Filter, orderBy: "created" | "ended", now: number): Query {
-  const ended: RunStatus[] = ["completed", "failed", "cancelled"];
+// countQueryOf returns the parameters that count a list: by end, it has no open runs, and by need no others.
+export function countQueryOf(f: Filter, orderBy: "created" | "ended" | "need", now: number): Query {
+  const listed: RunStatus[] = orderBy === "need" ? ["pending", "running"] : ["completed", "failed", "cancelled"];
   const named = statusesOf(f);
-  const value = ended.filter((s) => named.length === 0 || named.includes(s)).join(",");
-  return queryOf(orderBy === "ended" && value ? withTerm(f, { field: "status", value }) : f, now);
+  const value = listed.filter((s) => named.length === 0 || named.includes(s)).join(",");
+  return queryOf(orderBy !== "created" && value ? withTerm(f, { field: "status", value }) : f, now);
 }
 
 // mostTried is how many terms of a filter that no run matches are left out in turn: each costs a count.
 export const mostTried = 8;
 
 const flags: Record<Field, string> = {
-  workflow: "--workflow", status: "--status", deployment: "--deployment", error: "--error-code", key: "--key", parent: "--parent",
+  workflow: "--workflow", status: "--status", is: "--need", deployment: "--deployment", error: "--error-code", key: "--key", parent: "--parent",
   created: "--created-after", before: "--created-before", ended: "--ended-after", endedbefore: "--ended-before",
 };
 

@@ -3,7 +3,8 @@
 import type { LiveRuns, Run } from "../api.gen";
 import { hasEnded } from "./status";
 
-export type Order = "created" | "ended";
+// Order is that of a list. By need, it is that in which the server lists the runs.
+export type Order = "created" | "ended" | "need";
 
 export interface RunList {
   by: Order;
@@ -94,7 +95,8 @@ export class News {
 
 // rowsOf returns the runs in the order of the list.
 export function rowsOf(list: RunList): Run[] {
-  return [...list.runs.values()].sort((a, b) => (placeOf(a, list.by) < placeOf(b, list.by) ? 1 : -1));
+  const runs = [...list.runs.values()];
+  return list.by === "need" ? runs : runs.sort((a, b) => (placeOf(a, list.by) < placeOf(b, list.by) ? 1 : -1));
 }
 
 const seconds = 1000;

@@ -55,7 +55,7 @@ export function NoMatch({ filter, orderBy, change }: NoMatchProps) {
   const named = workflows.map((value) => withTerm(filter, { field: "workflow", value }));
   const meant = named.length === 1 ? formatFilter(named[0]!) : "";
   useEffect(() => {
-    if (meant) go(href(["runs"], { q: meant, order: orderBy === "ended" ? orderBy : "" }), "replace");
+    if (meant) go(href(["runs"], { q: meant, order: orderBy === "created" ? "" : orderBy }), "replace");
   }, [meant]);
   if (meant || known.loading.value && !known.data.value) return <Loading what="what the filter may mean" />;
   return (

@@ -10,7 +10,7 @@ import { go, href, project, search } from "../location";
 import type { Run } from "../api.gen";
 import { columnNames, formatColumns, parseColumns, titleOfColumn, usualColumns, withColumn } from "../lib/columns";
 import { notBelow, runs } from "../lib/counts";
-import { commandOf, countQueryOf, formatFilter, parseFilter, queryOf, valueOf, type Filter } from "../lib/filter";
+import { commandOf, countQueryOf, formatFilter, needOf, parseFilter, queryOf, valueOf, type Filter } from "../lib/filter";
 import type { Order } from "../lib/runlist";
 import { through, toggle } from "../lib/selection";
 import { curl } from "../lib/shell";
@@ -42,24 +42,24 @@ type Dialog = "start" | { action: BulkProps["action"]; target: BulkProps["target
 // Runs is the list of the runs that match the filter in the address. What is no filter matches nothing.
 export function Runs() {
   const text = search.value.get("q") ?? "";
-  const orderBy = search.value.get("order") === "ended" ? "ended" : "created";
   const { filter, problem } = parseFilter(text);
+  const orderBy = orderOf(search.value.get("order"), filter);
   const dialog = useSignal<Dialog>(null);
   useEffect(() => {
     if (search.value.has("start")) dialog.value = "start";
   }, [search.value.get("start")]);
-  const show = (q: string, order: string) => go(href(["runs"], { q, order: order === "ended" ? "ended" : "" }));
+  const show = (q: string, order: string) => go(href(["runs"], { q, order: order === "created" ? "" : order }));
   const change = (f: Filter) => show(formatFilter(f), orderBy);
   const close = () => {
     dialog.value = null;
     if (search.value.has("start")) show(text, orderBy);
   };
-  const query = { ...queryOf(filter, clock.now()), ...(orderBy === "ended" && { orderBy: "ended" as const }) };
+  const query = { ...queryOf(filter, clock.now()), ...(orderBy !== "created" && { orderBy }) };
   return (
     <main class="page">
       <header class="page-head"><h1>Runs</h1>
         <button type="button" class="primary" disabled={!may("invoke")} title={may("invoke") ? "" : needs("invoke")} onClick={() => (dialog.value = "start")}>Start a run …</button>
-        {!problem && <Commands cli={commandOf(filter) + (orderBy === "ended" ? " --order-by ended" : "")} curl={curl(server, "GET", addressOf("GET /v1/runs", { query }))} />}
+        {!problem && <Commands cli={commandOf(filter) + (orderBy === "created" ? "" : ` --order-by ${orderBy}`)} curl={curl(server, "GET", addressOf("GET /v1/runs", { query }))} />}
       </header>
       <Chips filter={filter} change={change} open={(id) => go(href(["runs", id]))} />
       {problem ? <Misread problem={problem} /> : <Listed filter={filter} text={text} orderBy={orderBy} show={show} change={change} dialog={dialog} close={close} />}
@@ -67,6 +67,18 @@ export function Runs() {
     </main>
   );
 }
+
+// orderOf returns the order that the address names, if the runs of the filter have one of the kind.
+function orderOf(named: string | null, filter: Filter): Order {
+  if (named === "need") return named;
+  return named === "ended" && !needOf(filter) ? named : "created";
+}
+
+const orders: Record<Order, { title: string; first: string }> = {
+  created: { title: "by creation", first: "newest first" },
+  ended: { title: "by end", first: "last ended first" },
+  need: { title: "by need", first: "those first that need somebody most" },
+};
 
 function Misread({ problem }: { problem: string }) {
   return (
@@ -145,12 +157,13 @@ function Listed({ filter, text, orderBy, show, change, dialog, close }: ListedPr
     noteFocus(ids[at] ?? "");
   };
   const empty = list.rows !== null && rows.length === 0 && !list.more;
+  const byReason = orderBy === "need" || needOf(filter) !== ""; // no request changes all runs of such a list
   const total = count.data.value && notBelow(count.data.value, rows.length);
   const d = dialog.value;
   return (
     <>
       {(rows.length > 0 || filter.length > 0) && <Toolbar columns={columns} choose={(c) => (keptColumns.value = formatColumns(c))} orderBy={orderBy}
-        order={(o) => show(text, o)} rows={rows} all={filter.length > 0 && rows.length > 0 ? (action) => (dialog.value = { action, target: { filter } }) : null} count={rows.length > 0 && total ? `${runs(total)}, ${orderBy === "ended" ? "last ended" : "newest"} first` : ""} />}
+        order={(o) => show(text, o)} rows={rows} all={filter.length > 0 && rows.length > 0 && !byReason ? (action) => (dialog.value = { action, target: { filter } }) : null} count={rows.length > 0 && total ? `${runs(total)}, ${orders[orderBy].first}` : ""} />}
       {first.problem.value && <Trouble problem={first.problem.value} retry={first.refresh} />}
       {list.rows === null && !first.problem.value && <Loading what="runs" />}
       {list.waiting > 0 && <p class="new-rows" role="status"><button type="button" onClick={list.showNew}>
@@ -160,7 +173,7 @@ function Listed({ filter, text, orderBy, show, change, dialog, close }: ListedPr
       {empty && (filter.length > 0 ? <NoMatch filter={filter} orderBy={orderBy} change={change} /> : <NoRuns />)}
       {list.more && <p class="more"><button type="button" onClick={readOlder} disabled={list.reading}>
         {list.reading ? "Reading …" : rows.length === 0 ? "None of the newest match: look at older runs" : "Older runs"}</button></p>}
-      {selected.value.size > 0 && <Selection runs={rows.filter((r) => selected.value.has(r.id))} count={total}
+      {selected.value.size > 0 && <Selection runs={rows.filter((r) => selected.value.has(r.id))} count={byReason ? null : total}
         filter={filter} act={(action, target) => (dialog.value = { action, target })} clear={() => (selected.value = new Set())} />}
       {d !== null && typeof d === "object" && <Bulk action={d.action} target={d.target} done={refresh} close={close} />}
     </>
@@ -183,7 +196,7 @@ function Toolbar({ columns, choose, orderBy, order, rows, all, count }: ToolbarP
   return (
     <div class="toolbar">
       <select aria-label="Order" value={orderBy} onChange={(e) => order(e.currentTarget.value)} title="Only what an index has: other orders would read all runs.">
-        <option value="created">by creation</option><option value="ended">by end</option>
+        {Object.entries(orders).map(([by, o]) => <option value={by}>{o.title}</option>)}
       </select>
       <details class="columns"><summary>Columns</summary>
         <div>

@@ -5,6 +5,7 @@ import {
   fields, formatFilter, formatTerm, parseFilter, runIdIn, statuses, statusesOf, withoutTerm, withStatus, withTerm, type Filter,
 } from "../lib/filter";
 import { titleOf } from "../lib/names";
+import { Needs } from "./needs";
 
 export interface ChipsProps {
   filter: Filter;
@@ -35,9 +36,10 @@ export function Chips({ filter, change, open }: ChipsProps) {
       <div class="segmented" role="group" aria-label="Status">
         <button type="button" aria-pressed={named.length === 0} onClick={() => change(withoutTerm(filter, { field: "status", value: "" }))}>all</button>
         {statuses.map((s) => (
-          <button type="button" aria-pressed={named.includes(s)} onClick={() => change(withStatus(filter, s))}>{s}</button>
+          <button type="button" aria-pressed={named.includes(s)} onClick={() => change(withoutTerm(withStatus(filter, s), { field: "is", value: "" }))}>{s}</button>
         ))}
       </div>
+      <Needs filter={filter} change={change} />
       <form role="search" onSubmit={submit}>
         <input type="search" id="filter" aria-label="Filter runs" placeholder="workflow:order  customer=7  created:24h  or a run’s ID"
           value={shown.value} onInput={(e) => (text.value = e.currentTarget.value)} list="filter-fields"
@@ -45,7 +47,7 @@ export function Chips({ filter, change, open }: ChipsProps) {
         <datalist id="filter-fields">{fields.map((f) => <option value={`${f}:`} />)}</datalist>
         <kbd>/</kbd>
       </form>
-      {filter.filter((t) => t.field !== "status").map((t) => (
+      {filter.filter((t) => t.field !== "status" && t.field !== "is").map((t) => (
         <button type="button" class="chip" onClick={() => change(withoutTerm(filter, t))} aria-label={`Remove filter ${formatTerm(t)}`} title={formatTerm(t)}>
           {formatTerm(t.field === "workflow" ? { ...t, value: titleOf(t.value) } : t)}<span aria-hidden="true">×</span>
         </button>
