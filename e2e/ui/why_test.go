@@ -296,8 +296,11 @@ func (s whyScene) manyReasons() {
 	s.click("and 2 more")
 	s.shows("Nobody has resumed hook third.", "It sleeps tomorrow.")
 	s.look("why-many")
-	evaluate[chromedp.Void](s.tab, `document.querySelector(".why summary").click()`)
-	s.shows("stepwell why "+run, "stepwell hooks resume third --run "+run)
+	evaluate[chromedp.Void](s.tab, `document.querySelector(".run-id .commands summary").click()`)
+	s.shows("stepwell why "+run, "stepwell hooks resume third --run "+run, "stepwell messages list --run "+run)
+	if n := evaluate[int](s.tab, `[...document.querySelectorAll("summary")].filter((e) => e.innerText.includes("Copy as curl")).length`); n != 1 {
+		s.t().Errorf("the page has %d places for commands", n)
+	}
 }
 
 // messages retries and discards on the tab.
@@ -305,6 +308,7 @@ func (s whyScene) messages() {
 	run := s.startFor("ward", "unpaid")
 	s.park(run)
 	s.see(run, "parked", "call the run’s function", "64")
+	s.narrow()
 	s.look("messages")
 	s.app.heal("unpaid")
 	evaluate[chromedp.Void](s.tab, `document.querySelector("table.messages tbody button:not(.icon)").click()`)

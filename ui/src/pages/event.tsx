@@ -4,7 +4,7 @@ import { addressOf, callText, server } from "../api";
 import { member, parseJson, sizeOf, writeJson } from "../lib/jsontext";
 import { curl } from "../lib/shell";
 import { href, project } from "../location";
-import { Commands, Copy } from "../parts/copy";
+import { Also, Copy } from "../parts/copy";
 import { JsonTree } from "../parts/json";
 import { Loading, Trouble } from "../parts/notice";
 import { Payload } from "../parts/payload";
@@ -41,7 +41,7 @@ export function EventPanel({ run, seq, close }: { run: Run; seq: number; close: 
         {data && sizeOf(data) > 0 && <><h3>Recorded</h3><JsonTree value={data} /></>}
         <h3>Payload</h3>
         <Payload project={project.value} run={run.id} seq={seq} />
-        <Commands cli={`stepwell runs payload ${run.id} ${seq}`}
+        <Also what={`Event ${seq.toLocaleString("en")}`} cli={`stepwell runs payload ${run.id} ${seq}`}
           curl={curl(server, "GET", addressOf("GET /v1/runs/{id}/events/{seq}", { path: { id: run.id, seq } }))} />
       </>}
     </aside>

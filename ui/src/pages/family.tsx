@@ -10,7 +10,7 @@ import { shortId } from "../lib/path";
 import { curl } from "../lib/shell";
 import { durationOf, hasEnded, stateOfRun } from "../lib/status";
 import { href, project } from "../location";
-import { Commands } from "../parts/copy";
+import { Also } from "../parts/copy";
 import { Status } from "../parts/icon";
 import { Name } from "../parts/name";
 import { Trouble } from "../parts/notice";
@@ -42,7 +42,7 @@ export function Family({ run }: { run: Run }) {
           <Branch key={run.id} run={run} level={above.length} open self />
         </tbody>
       </table>
-      <Commands cli={`stepwell runs children ${run.id}`} curl={curl(server, "GET", addressOf("GET /v1/runs/{id}/children", children))} />
+      <Also what="The children" cli={`stepwell runs children ${run.id}`} curl={curl(server, "GET", addressOf("GET /v1/runs/{id}/children", children))} />
     </>
   );
 }

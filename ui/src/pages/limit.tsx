@@ -7,7 +7,7 @@ import { shortId } from "../lib/path";
 import { curl, quote } from "../lib/shell";
 import { useList } from "../list";
 import { go, href, project, search } from "../location";
-import { Commands } from "../parts/copy";
+import { Also } from "../parts/copy";
 import { Gated } from "../parts/gated";
 import { Status } from "../parts/icon";
 import { Rows } from "../parts/list";
@@ -91,7 +91,7 @@ function Slots({ name, of }: { name: string; of: string }) {
   return (
     <section aria-label={`Slots of ${keyName(of)}`}>
       <div class="bar gap"><h2>Slots: {keyName(of)}</h2>
-        <Commands cli={`stepwell limits slots ${quote(name)} ${quote(of)}`} curl={curl(server, "GET", addressOf("GET /v1/limits/{name}/slots", request))} /></div>
+        <Also what={`Slots of ${keyName(of)}`} cli={`stepwell limits slots ${quote(name)} ${quote(of)}`} curl={curl(server, "GET", addressOf("GET /v1/limits/{name}/slots", request))} /></div>
       {read.problem.value && <Trouble problem={read.problem.value} retry={read.refresh} />}
       {!slots && !read.problem.value && <Loading what="the slots" />}
       {slots && slots.held.length + slots.waiting.length === 0 && <p class="quiet">Nothing holds a slot of this key, and nothing waits for one.</p>}

@@ -7,7 +7,7 @@ import { cannotRetry, errorOf, stateOfMessage, workOf } from "../lib/message";
 import { curl } from "../lib/shell";
 import { hasEnded } from "../lib/status";
 import { project } from "../location";
-import { Commands, Copy } from "../parts/copy";
+import { Also, Copy } from "../parts/copy";
 import { Status } from "../parts/icon";
 import { Gated } from "../parts/gated";
 import { Lines } from "../parts/lines";
@@ -26,7 +26,6 @@ export function Messages({ run }: { run: Run }) {
   const trouble = list.problem.value && <Trouble problem={list.problem.value} retry={list.refresh} />;
   if (!list.data.value) return trouble ?? <Loading what="the messages" />;
   const { data, cursor } = list.data.value;
-  const commands = <Commands cli={`stepwell messages list --run ${run.id} --state all`} curl={curl(server, "GET", addressOf("GET /v1/messages", { query }))} />;
   return (
     <>
       {trouble}
@@ -37,7 +36,7 @@ export function Messages({ run }: { run: Run }) {
         </table>
       )}
       {cursor && <p class="quiet">The first {pageSize} are shown.</p>}
-      {commands}
+      <Also what="The messages" cli={`stepwell messages list --run ${run.id} --state all`} curl={curl(server, "GET", addressOf("GET /v1/messages", { query }))} />
       {discarded.value && <Discard id={discarded.value} done={list.refresh} close={() => (discarded.value = "")} />}
     </>
   );

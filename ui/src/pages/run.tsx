@@ -14,7 +14,7 @@ import { durationOf, hasEnded } from "../lib/status";
 import { stateOf } from "../lib/why";
 import { useLive } from "../live";
 import { go, heading, href, project } from "../location";
-import { Commands, Copy } from "../parts/copy";
+import { PageCommands, Copy } from "../parts/copy";
 import { Status } from "../parts/icon";
 import { Name } from "../parts/name";
 import { Empty, Loading, Trouble } from "../parts/notice";
@@ -140,7 +140,7 @@ function Head({ run: r, why, refresh }: { run: Run; why: Explanation | null; ref
       </div>
       <About>
       <div class="run-id"><span class="mono">{r.id}</span><Copy text={r.id} what="the run’s ID" />
-        <Commands cli={`stepwell runs show ${quote(r.id)}`} curl={curl(server, "GET", addressOf("GET /v1/runs/{id}", show))} /></div>
+        <PageCommands cli={`stepwell runs show ${quote(r.id)}`} curl={curl(server, "GET", addressOf("GET /v1/runs/{id}", show))} /></div>
       <dl class="facts">
         {titleOf(r.workflow) !== r.workflow && <div><dt>workflow</dt><dd class="mono">{r.workflow}</dd></div>}
         <div><dt>deployment</dt><dd>{r.deployment}{r.driver === "client" && <span class="quiet"> · Workflow SDK</span>}</dd></div>

@@ -4,7 +4,7 @@ import { addressOf, callText, server } from "../api";
 import { member, parseJson, writeJson, type JsonObject, type JsonValue } from "../lib/jsontext";
 import { curl } from "../lib/shell";
 import { href, project } from "../location";
-import { Commands, Copy } from "../parts/copy";
+import { Also, Copy } from "../parts/copy";
 import { JsonTree } from "../parts/json";
 import { Empty, Loading, Trouble } from "../parts/notice";
 import { useResource } from "../resource";
@@ -27,7 +27,7 @@ function Values({ run }: { run: Run }) {
       {trouble}
       {entries.length === 0 && <Empty title="The store of this run is empty"><p>What its functions write appears here, and stays when the run has ended.</p></Empty>}
       {entries.map((e) => <Value key={e.key} run={run} name={e.key} value={member(e.value, "value")!} seq={writeJson(member(e.value, "seq")!)} />)}
-      <Commands cli={`stepwell runs store ${run.id}`} curl={curl(server, "GET", addressOf("GET /v1/runs/{id}/store", { path }))} />
+      <Also what="The store" cli={`stepwell runs store ${run.id}`} curl={curl(server, "GET", addressOf("GET /v1/runs/{id}/store", { path }))} />
     </>
   );
 }

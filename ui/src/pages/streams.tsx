@@ -9,7 +9,7 @@ import { titleOfStream } from "../lib/names";
 import { curl, quote } from "../lib/shell";
 import { hasEnded } from "../lib/status";
 import { go, href, project, search } from "../location";
-import { Commands, Copy } from "../parts/copy";
+import { Also, Copy } from "../parts/copy";
 import { Status } from "../parts/icon";
 import { Empty, Loading, Trouble } from "../parts/notice";
 import { Age } from "../parts/time";
@@ -130,7 +130,7 @@ function Part({ run, stream, form, change }: { run: Run; stream: Stream; form: F
       {read.problem.value && <Trouble problem={read.problem.value} retry={read.refresh} />}
       {part && part.encrypted > 0 && <p class="quiet">{part.encrypted === 1 ? "1 chunk is encrypted: only the app can read it." : `${part.encrypted.toLocaleString("en")} chunks are encrypted: only the app can read them.`}</p>}
       {part ? form === "Text" ? <End text={text} /> : <Hex bytes={part.bytes} /> : !read.problem.value && <Loading what="the stream" />}
-      <Commands cli={`stepwell streams tail ${run.id} ${quote(stream.name)} --follow`} curl={curl(server, "GET", addressOf("GET /v1/runs/{id}/streams/{name}/tail", { path, query: {} }))} />
+      <Also what={`The stream ${titleOfStream(stream.name)}`} cli={`stepwell streams tail ${run.id} ${quote(stream.name)} --follow`} curl={curl(server, "GET", addressOf("GET /v1/runs/{id}/streams/{name}/tail", { path, query: {} }))} />
     </section>
   );
 }

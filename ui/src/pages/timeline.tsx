@@ -12,7 +12,7 @@ import { curl, quote } from "../lib/shell";
 import { hasEnded } from "../lib/status";
 import { partsOf } from "../lib/zone";
 import { go, href, search } from "../location";
-import { Commands } from "../parts/copy";
+import { Also } from "../parts/copy";
 import { Empty, Loading, Trouble } from "../parts/notice";
 import { Virtual } from "../parts/virtual";
 import { zone } from "../settings";
@@ -102,7 +102,7 @@ export function Timeline({ run }: { run: Run }) {
         </div>
         {chosen && chosen.item.kind !== "note" && <TimelinePanel run={run} of={chosen.run} item={chosen.item} close={() => (selected.value = "")} />}
       </div>
-      <Commands cli={`stepwell runs timeline ${quote(run.id)}${data.long ? " --names" : ""}`} curl={curl(server, "GET", data.long
+      <Also what="The timeline" cli={`stepwell runs timeline ${quote(run.id)}${data.long ? " --names" : ""}`} curl={curl(server, "GET", data.long
         ? addressOf("GET /v1/runs/{id}/timeline/names", { path: { id: run.id } }) : addressOf("GET /v1/runs/{id}/timeline", { path: { id: run.id } }))} />
     </div>
   );

@@ -7,7 +7,7 @@ import { startOf, stateOfName, stateOfPart, type Item } from "../lib/lanes";
 import { isSdkId, titleOf, titleOfId, titleOfPart } from "../lib/names";
 import { curl, quote } from "../lib/shell";
 import { href, project } from "../location";
-import { Commands, Copy } from "../parts/copy";
+import { Also, Copy } from "../parts/copy";
 import { Status } from "../parts/icon";
 import { Payload } from "../parts/payload";
 import { Age, Clock, Exact } from "../parts/time";
@@ -35,7 +35,7 @@ function NameFacts({ run, sum: s }: { run: Run; sum: TimelineName }) {
       {s.slowest && <div><dt>slowest</dt><dd>{formatDuration(s.maxMs!)}, <a href={href(["runs", run.id, "log"], { of: s.slowest })} title={s.slowest}>{titleOfId(s.slowest)}</a></dd></div>}
       <div><dt>first</dt><dd><Exact at={s.firstAt} /></dd></div>
     </dl>
-    <Commands cli={`stepwell runs timeline ${run.id} --name ${quote(s.name)}`}
+    <Also what={`Steps called ${titleOf(s.name)}`} cli={`stepwell runs timeline ${run.id} --name ${quote(s.name)}`}
       curl={curl(server, "GET", addressOf("GET /v1/runs/{id}/timeline", { path: { id: run.id }, query: { name: s.name } }))} />
   </>;
 }
@@ -76,7 +76,7 @@ function PartFacts({ run, part: p }: { run: string; part: TimelinePart }) {
     {result !== undefined && payload(p.status === "completed" ? "Output" : "Last error", result)}
     <p class="tl-links"><a class="button" href={href(["runs", run, "log"], { of: p.id })}>Events</a>
       {p.childId && <a class="button" href={href(["runs", p.childId])}>Open the run</a>}</p>
-    {p.kind === "step" && <Commands cli={`stepwell steps show ${run} ${quote(p.id)}`}
+    {p.kind === "step" && <Also what={`Step ${titleOfPart(p)}`} cli={`stepwell steps show ${run} ${quote(p.id)}`}
       curl={curl(server, "GET", addressOf("GET /v1/runs/{id}/steps/{stepId}", { path: { id: run, stepId: p.id } }))} />}
   </>;
 }

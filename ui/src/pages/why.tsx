@@ -13,7 +13,7 @@ import { durationOf, hasEnded, lookOf } from "../lib/status";
 import { commandsOf, needsNobody, nextOf } from "../lib/why";
 import { href, project } from "../location";
 import { ApprovalCard } from "../parts/approval";
-import { Commands } from "../parts/copy";
+import { Also } from "../parts/copy";
 import { Gated } from "../parts/gated";
 import { Glyph } from "../parts/icon";
 import { Lines } from "../parts/lines";
@@ -114,7 +114,7 @@ function Open({ run, e, acted }: { run: Run; e: Explanation; acted: () => void }
         {e.next && <span>Next: <Clock at={e.next.at} /> <strong><Age at={e.next.at} /></strong>, {next}.</span>}
         {e.deadline && <span>If nothing else ends it, it fails <Age at={e.deadline} />, at its deadline.</span>}
         <span class="small">As of <Clock at={e.at} />, event {e.lastSeq.toLocaleString("en")}.</span>
-        <Commands cli={commandsOf(e)} curl={curl(server, "GET", addressOf("GET /v1/runs/{id}/why", { path }))} />
+        <Also what="Why it is not done" cli={commandsOf(e)} curl={curl(server, "GET", addressOf("GET /v1/runs/{id}/why", { path }))} />
       </div>
       {chosen.value && <Form run={run} {...chosen.value} done={acted} close={() => (chosen.value = null)} />}
     </section>

@@ -6,7 +6,7 @@ import { go, href } from "../location";
 import type { Resource } from "../resource";
 import { may } from "../session";
 import { useKeys } from "../shortcuts";
-import { Commands } from "./copy";
+import { PageCommands } from "./copy";
 import { Status } from "./icon";
 import { JsonTree } from "./json";
 import { Empty, Loading, Trouble } from "./notice";
@@ -49,7 +49,7 @@ export function One<T>({ read, place, title, what, name, state, actions, cli, cu
           {of && <span class={`pill ${state(of).look}`}><Status {...state(of)} /></span>}
           {of && actions(of)}
         </div>
-        <Commands cli={cli} curl={curl} />
+        <PageCommands cli={cli} curl={curl} />
       </header>
       {read.problem.value && <Trouble problem={read.problem.value} retry={read.refresh} />}
       {!of && !read.problem.value && <Loading what={`the ${what}`} />}
