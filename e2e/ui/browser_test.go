@@ -305,18 +305,28 @@ func (b *tab) media(name, value string) {
 	send(b, emulation.SetEmulatedMedia, params)
 }
 
-// narrow fails the test if the page must be scrolled sideways at a width of 320 px, which is 1280 px at 400 %.
+// narrow fails the test if the page must be scrolled sideways at a width of 320 px, which is 1280 px at 400 %, or on a tablet.
 func (b *tab) narrow() {
 	b.t.Helper()
-	b.do(chromedp.EmulateViewport(320, 640))
-	if wide := evaluate[[]string](b, `(() => {
-		if (document.scrollingElement.scrollWidth <= innerWidth) return [];
-		return [...document.querySelectorAll("body *")].filter((e) => e.getBoundingClientRect().right > innerWidth + 1)
-			.slice(0, 5).map((e) => e.outerHTML.slice(0, 120));
-	})()`); len(wide) > 0 {
-		b.t.Errorf("%s is wider than 320 px: %s", evaluate[string](b, `location.pathname`), strings.Join(wide, " | "))
+	for _, width := range []int64{320, 1024} {
+		b.do(chromedp.EmulateViewport(width, 640))
+		if wide := evaluate[[]string](b, `(() => {
+			if (document.scrollingElement.scrollWidth <= innerWidth) return [];
+			return [...document.querySelectorAll("body *")].filter((e) => e.getBoundingClientRect().right > innerWidth + 1)
+				.slice(0, 5).map((e) => e.outerHTML.slice(0, 120));
+		})()`); len(wide) > 0 {
+			b.t.Errorf("%s is wider than %d px: %s", evaluate[string](b, `location.pathname`), width, strings.Join(wide, " | "))
+		}
 	}
 	b.do(chromedp.EmulateViewport(1400, 900))
+}
+
+// onTablet returns the value of an expression in the page at a width of 1024 px.
+func onTablet[T any](b *tab, expression string) T {
+	b.t.Helper()
+	b.do(chromedp.EmulateViewport(1024, 900))
+	defer b.do(chromedp.EmulateViewport(1400, 900))
+	return evaluate[T](b, expression)
 }
 
 // look saves screenshots of the page, light and dark, wide and narrow, if E2E_SCREENSHOTS names a folder.

@@ -81,6 +81,10 @@ func (i *installation) rerunScene(b *tab) {
 	b.until("the number of runs", `document.querySelector("[data-label=runs]").innerText === "3"`)
 	b.shows("after deployment shop was changed")
 	b.accessible()
+	b.narrow()
+	if part := onTablet[float64](b, `document.querySelector(".groups .what").offsetWidth / document.querySelector(".groups").offsetWidth`); part < 0.4 {
+		b.t.Errorf("on a tablet, the messages have %.0f %% of the width", 100*part)
+	}
 	b.look("failures")
 	b.click("Rerun all …")
 	b.shows("3 runs match, 3 can be rerun; 0 will be left alone", "The step and the message do not count.")

@@ -218,6 +218,10 @@ func (i *installation) deploymentsScene(b *tab, f *flaky) {
 	b.rows(3)
 	b.shows("unreachable", "connection refused", "answers", "Calls are not signed.")
 	b.accessible()
+	b.narrow()
+	if height := onTablet[float64](b, `Math.max(...[...document.querySelectorAll(".reach .small")].map((e) => e.offsetHeight))`); height > 90 {
+		b.t.Errorf("on a tablet, the error is %.0f px high: more than four lines", height)
+	}
 	b.look("deployments")
 	b.click("Move … away")
 	b.shows("1 message that failed is delivered at once")
