@@ -308,7 +308,6 @@ func (s whyScene) messages() {
 	run := s.startFor("ward", "unpaid")
 	s.park(run)
 	s.see(run, "parked", "call the run’s function", "64")
-	s.narrow()
 	s.look("messages")
 	s.app.heal("unpaid")
 	evaluate[chromedp.Void](s.tab, `document.querySelector("table.messages tbody button:not(.icon)").click()`)

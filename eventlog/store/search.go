@@ -41,9 +41,9 @@ type Searched struct {
 	AtLeast bool
 }
 
-// Search finds the runs that a text may mean, by their key, their attributes and their workflow. It looks for the text in
-// 100 attributes at most: those that the newest runs have most often, then the others in their order. Attributes of the
-// SDK, which begin with $, are left out. It fails with [entities.ErrInvalid] if no run could be called so.
+// Search finds the runs that a text may mean, by their key, their attributes and their workflow. It looks for the text
+// in 100 attributes at most: those that the newest runs have most often, then the others in their order. Attributes of
+// the SDK, which begin with $, are left out. It fails with [entities.ErrInvalid] if no run could be called so.
 func Search(ctx context.Context, q pg.Querier, project entities.Project, text string) (Found, error) {
 	if err := entities.ValidateName("text", text); err != nil {
 		return Found{}, err
@@ -83,7 +83,8 @@ func searchValue(ctx context.Context, q pg.Querier, project entities.Project, te
 	rows, err := q.Query(ctx, skipScan(`run_attributes`, `key`, after)+fmt.Sprintf(`,
 		names AS (SELECT name FROM found WHERE NOT starts_with(name, '$') LIMIT %[1]d),
 		used AS (
-			SELECT key COLLATE "C" AS name, count(*) AS n FROM (%[2]s) recent CROSS JOIN LATERAL jsonb_object_keys(attributes) key
+			SELECT key COLLATE "C" AS name, count(*) AS n
+			FROM (%[2]s) recent CROSS JOIN LATERAL jsonb_object_keys(attributes) key
 			WHERE NOT starts_with(key, '$') GROUP BY 1
 		),
 		known AS (SELECT name, coalesce(n, 0) AS n FROM names FULL JOIN used USING (name)),
@@ -101,11 +102,12 @@ func searchValue(ctx context.Context, q pg.Querier, project entities.Project, te
 	return pg.CollectOne[valueFound](rows, err, nil)
 }
 
-// skipScan returns a WITH clause: the table found has the distinct names in a column of the project $1, in their order, each
-// read by one probe of an index. After is the name that the one after found.name exceeds.
+// skipScan returns a WITH clause: the table found has the distinct names in a column of the project $1, in their order,
+// each read by one probe of an index. After is the name that the one after found.name exceeds.
 func skipScan(table, column, after string) string {
 	next := func(where string) string {
-		return fmt.Sprintf(`SELECT %[2]s AS name FROM %[1]s WHERE project = $1%[3]s ORDER BY %[2]s LIMIT 1`, table, column, where)
+		return `SELECT ` + column + ` AS name FROM ` + table + ` WHERE project = $1` + where +
+			` ORDER BY ` + column + ` LIMIT 1`
 	}
 	return fmt.Sprintf(`
 		WITH RECURSIVE found AS (
@@ -113,8 +115,8 @@ func skipScan(table, column, after string) string {
 		)`, next(""), next(` AND `+column+` > `+after))
 }
 
-// titled returns the workflows whose title or name has the text, whatever its case: first those of which it is the title or
-// the name, then those that begin with it.
+// titled returns the workflows whose title or name has the text, whatever its case: first those of which it is the
+// title or the name, then those that begin with it.
 func titled(workflows []string, text string) []string {
 	text = strings.ToLower(text)
 	rank := func(name string) int {

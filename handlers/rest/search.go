@@ -30,7 +30,9 @@ func newFoundJSON(text string, found store.Found) api.Found {
 	hits = append(hits, encodeAll(found.Attributes, func(name string) api.Hit {
 		return api.Hit{Kind: hitAttribute, Name: name, Title: name + "=" + text}
 	})...)
-	return api.Found{Data: hits, Attributes: newSearchedJSON(found.InAttributes), Workflows: newSearchedJSON(found.InWorkflows)}
+	return api.Found{
+		Data: hits, Attributes: newSearchedJSON(found.InAttributes), Workflows: newSearchedJSON(found.InWorkflows),
+	}
 }
 
 // search answers with the workflows, keys and attributes that a text may mean.
