@@ -127,6 +127,9 @@ func (c *runCache) facts(project entities.Project, requests []Request, now time.
 		return facts{}, false
 	}
 	f.Run = run.Run
+	if int64(len(run.log)) == run.Run.LastSeq {
+		f.log = run.log
+	}
 	ends := slices.ContainsFunc(requests, Request.endsRun)
 	var last Request
 	for _, r := range requests {

@@ -17,6 +17,8 @@ import (
 // facts are the input of a decision: read under the run's lock, or taken from the cache.
 type facts struct {
 	*Snapshot
+	// log is the run's whole log if it is cached, else nil.
+	log []entities.Event
 	// claimed has the correlation IDs that a hook_created, hook_conflict or attr_set in the log has used up.
 	claimed map[string]bool
 	// stored has the IDs with which commands in the log have written to the run's store.
@@ -53,6 +55,13 @@ type facts struct {
 	admitted bool
 	// missed is set if the answer's function must see an event that arrived during its invocation.
 	missed bool
+}
+
+// mayHave reports whether the run may have entities of a kind after further events: only the whole log says that it has
+// none.
+func (f facts) mayHave(kind string, events []entities.Event) bool {
+	ofKind := func(e entities.Event) bool { return e.Type.Kind() == kind }
+	return f.log == nil || slices.ContainsFunc(f.log, ofKind) || slices.ContainsFunc(events, ofKind)
 }
 
 // receipt is an event that a request may repeat: a hook_received with a resume ID, or an event with a mark. The event

@@ -70,8 +70,12 @@ func (d decision) addTo(s *pg.Conditional, f facts, xid string) {
 		if len(d.after.Run.Limits) > 0 {
 			limit.Release(s, d.after.Run.ID)
 		}
-		store.EndHooks(s, d.after.Run.ID, *d.after.Run.CompletedAt)
-		store.DeleteWaits(s, d.after.Run.ID)
+		if f.mayHave(entities.KindHook, d.events) {
+			store.EndHooks(s, d.after.Run.ID, *d.after.Run.CompletedAt)
+		}
+		if f.mayHave(entities.KindWait, d.events) {
+			store.DeleteWaits(s, d.after.Run.ID)
+		}
 	} else {
 		writeChanged(s, d.before.Waits, d.after.Waits, store.InsertWait, store.UpdateWait)
 	}
