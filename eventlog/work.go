@@ -66,6 +66,7 @@ func invocation(run *entities.Run, delay time.Duration) message.Message {
 // parent waits for does not count as one that begins: behind a backlog of new runs, its parent would never end.
 func firstWork(run *entities.Run, e entities.Event) []message.Message {
 	first := invocation(run, 0)
+	first.New = true
 	first.BeginsRun = run.ParentID == "" || run.Detached
 	if e.Data.StartAt != nil {
 		first.Delay = max(0, e.Data.StartAt.Sub(e.CreatedAt))
@@ -74,6 +75,7 @@ func firstWork(run *entities.Run, e entities.Event) []message.Message {
 		return []message.Message{first}
 	}
 	deadline := work(run, message.WorkDeadline, "")
+	deadline.New = true
 	deadline.Delay = max(0, run.Deadline.Sub(e.CreatedAt))
 	return []message.Message{first, deadline}
 }
@@ -85,6 +87,7 @@ func stepWork(run *entities.Run, e entities.Event) []message.Message {
 		return nil
 	}
 	m := work(run, message.WorkStep, e.CorrelationID)
+	m.New = true
 	m.DeploymentID, m.Topic = e.Data.Step.DeploymentID, e.Data.StepName
 	m.Lasts = e.Data.Step.AttemptTimeout(e.CreatedAt)
 	m.Limits = message.LimitsOf(*e.Data.Step, e.Data.Step.Limits)

@@ -137,6 +137,7 @@ func (q *Queue) enqueueWork(
 ) (starts []*eventlog.InlineStart, ended []func(error), err error) {
 	var all workBatch
 	for _, m := range work {
+		m.New = false // the run or step is written later: a rival may have won
 		if m.Work == message.WorkEnd {
 			children, err := dropWork(ctx, tx, before, m)
 			if err != nil {

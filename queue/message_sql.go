@@ -333,43 +333,50 @@ func DeleteRunMessages(ctx context.Context, tx pgx.Tx, project entities.Project,
 	return wrap("delete messages of runs", err)
 }
 
-// upsertWork stores a piece of work or makes the stored one due, and leases it if it has a reservation. Work in
+// upsertWork stores a piece of work or makes the stored one due, and leases it if it has a reservation. Work that is new
+// is stored without the search for another, which costs a tenth of the statement that creates a run. Work in
 // progress is marked to be done again, unless the new request is for later. Work that failed keeps its backoff unless
 // the request is urgent, and work that is parked stays so: it sees all new events when it runs. Work that waits for its
 // deployment keeps waiting if the new request is for later.
 func upsertWork(m message.Message, s *storedWork) pg.Write {
-	return pg.Write{What: "enqueue work", SQL: `
+	w := pg.Write{What: "enqueue work", SQL: `
 		INSERT INTO messages AS m (id, project, topic, deployment_id, run_id, work, subject, content_type, body,
 			expires_at, ticket, due_at, begins_run, lease, holder, delivery_count)
 		SELECT $1, $2, $3, $4, $5, $6, $7, '', coalesce($15::bytea, ''), now() + $8 + $10, $9::integer,
-			CASE WHEN $17::boolean THEN ` + gated + ` ELSE now() + CASE WHEN taken THEN $13 ELSE $8::interval END END,
-			$18 AND NOT taken, CASE WHEN taken THEN $11 ELSE '' END, CASE WHEN taken THEN $12 ELSE '' END, $14 + taken::integer
+			CASE WHEN $16::boolean THEN ` + gated + ` ELSE now() + CASE WHEN taken THEN $13 ELSE $8::interval END END,
+			$17 AND NOT taken, CASE WHEN taken THEN $11 ELSE '' END, CASE WHEN taken THEN $12 ELSE '' END, $14 + taken::integer
 		FROM (SELECT ` + mayLease("$12", "$2", "$4", "$6") + ` AS taken OFFSET 0) AS o -- OFFSET 0: evaluate it once
-		WHERE true`, Rest: `
-		ON CONFLICT (run_id, work, subject) WHERE work <> '' DO UPDATE SET
-			redeliver = m.redeliver OR m.lease <> '' AND excluded.ticket > 0,
-			(ticket, due_at, lease, holder, awaits_since, delivery_count) = (SELECT
-				CASE WHEN NOT idle THEN m.ticket WHEN excluded.lease <> '' THEN m.ticket + 1 -- invalidates the issued ticket
-					ELSE greatest(m.ticket, excluded.ticket) END,
-				CASE WHEN NOT idle THEN
-						CASE WHEN $16::boolean AND m.lease = '' AND m.parked_at IS NULL THEN least(m.due_at, now()) ELSE m.due_at END
-					WHEN excluded.ticket > 0 THEN excluded.due_at
-					WHEN m.awaits_since IS NOT NULL THEN m.due_at
-					ELSE least(m.due_at, excluded.due_at) END,
-				CASE WHEN idle THEN excluded.lease ELSE m.lease END,
-				CASE WHEN idle THEN excluded.holder ELSE m.holder END,
-				CASE WHEN idle AND excluded.lease <> '' THEN NULL ELSE m.awaits_since END,
-				CASE WHEN idle THEN excluded.delivery_count ELSE 0 END + m.delivery_count
-				FROM (SELECT m.lease = '' AND m.parked_at IS NULL AND m.last_error = '' AS idle) AS was)`,
+		WHERE true`,
 		Args: []any{
 			s.ID, m.Project, m.Topic, m.DeploymentID, m.RunID, m.Work, m.Subject, m.Delay, ticketOf(m),
-			maxRetention, s.handle, s.holder, s.lease, m.Deliveries, m.Body, m.Urgent,
-			m.Gated, m.BeginsRun,
+			maxRetention, s.handle, s.holder, s.lease, m.Deliveries, m.Body, m.Gated, m.BeginsRun,
 		},
 		Returning: deliveryColumns + `, body, lease <> '' AND lease = $11 AS taken`,
 		Into:      append(s.columns(), &s.Body, &s.Taken),
 	}
+	if !m.New {
+		w.Rest, w.Args = mergeWork, append(w.Args, m.Urgent)
+	}
+	return w
 }
+
+// mergeWork is the part of [upsertWork] about work that is stored already. Parameters are those of the whole statement.
+const mergeWork = `
+	ON CONFLICT (run_id, work, subject) WHERE work <> '' DO UPDATE SET
+		redeliver = m.redeliver OR m.lease <> '' AND excluded.ticket > 0,
+		(ticket, due_at, lease, holder, awaits_since, delivery_count) = (SELECT
+			CASE WHEN NOT idle THEN m.ticket WHEN excluded.lease <> '' THEN m.ticket + 1 -- invalidates the issued ticket
+				ELSE greatest(m.ticket, excluded.ticket) END,
+			CASE WHEN NOT idle THEN
+					CASE WHEN $18::boolean AND m.lease = '' AND m.parked_at IS NULL THEN least(m.due_at, now()) ELSE m.due_at END
+				WHEN excluded.ticket > 0 THEN excluded.due_at
+				WHEN m.awaits_since IS NOT NULL THEN m.due_at
+				ELSE least(m.due_at, excluded.due_at) END,
+			CASE WHEN idle THEN excluded.lease ELSE m.lease END,
+			CASE WHEN idle THEN excluded.holder ELSE m.holder END,
+			CASE WHEN idle AND excluded.lease <> '' THEN NULL ELSE m.awaits_since END,
+			CASE WHEN idle THEN excluded.delivery_count ELSE 0 END + m.delivery_count
+			FROM (SELECT m.lease = '' AND m.parked_at IS NULL AND m.last_error = '' AS idle) AS was)`
 
 // dropAllWork deletes the work about run $1.
 const dropAllWork = `DELETE FROM messages WHERE run_id = $1 AND work <> ''`

@@ -75,6 +75,8 @@ type Message struct {
 	// At most one task exists for each run, work and subject.
 	Work    Work
 	Subject string
+	// New is set if no such task can be stored yet, because the event that asks for it creates its run or its step.
+	New bool
 	// Delay is the time before the first delivery, which never comes earlier.
 	Delay time.Duration
 	// Deliveries is how many deliveries a task counts from its start, because somebody else has made them.
