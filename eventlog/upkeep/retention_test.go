@@ -280,7 +280,8 @@ func TestI4RacingRetentionsRemoveEachRunOnce(t *testing.T) {
 		INSERT INTO runs SELECT id || n, project, deployment_id, workflow_name, status, spec_version, attributes, error_code,
 			last_seq, end_seq, created_at, updated_at, started_at, completed_at
 		FROM runs, generate_series(1, $1) n`, copies)
-	f.exec(t, `INSERT INTO events SELECT r.id, seq, type, correlation_id, e.spec_version, e.created_at, occurred_at, data, extra, payload, r.project
+	f.exec(t, `INSERT INTO events (run_id, seq, type, correlation_id, spec_version, created_at, data, payload, project)
+		SELECT r.id, seq, type, correlation_id, e.spec_version, e.created_at, data, payload, r.project
 		FROM runs r, events e WHERE e.run_id = $1 AND r.id <> $1`, id)
 	var sum atomic.Int64
 	var mu sync.Mutex

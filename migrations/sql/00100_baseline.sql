@@ -122,19 +122,9 @@ CREATE UNIQUE INDEX runs_unique_key ON runs (project, workflow_name, unique_key)
     WHERE unique_key <> '' AND completed_at IS NULL;
 CREATE INDEX runs_workflow_idx ON runs (project, workflow_name, status, created_at, id);
 
--- The log, keyed and ordered by (run_id, seq). Nothing is ordered by time.
+-- The log, keyed and ordered by (run_id, seq). Nothing is ordered by time. Columns of a fixed width come first: a row
+-- needs 11 bytes less than with padding between them.
 CREATE TABLE events (
-    run_id text COLLATE "C" NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
-    seq bigint NOT NULL CHECK (seq >= 1),
-    type event_type NOT NULL,
-    correlation_id text COLLATE "C" NOT NULL DEFAULT '',
-    spec_version integer NOT NULL,
-    created_at timestamptz NOT NULL,
-    occurred_at timestamptz,
-    data jsonb NOT NULL,
-    extra bytea,
-    payload bytea,
-    project text COLLATE "C" NOT NULL,
     -- (xid, run_id, seq) is an order of a project's events that later commits do not change, for lists and live
     -- streams.
     --
@@ -142,6 +132,17 @@ CREATE TABLE events (
     -- can appear below the oldest open transaction, so a reader that stays below it misses none
     -- (eventlog/read/feed.go).
     xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    seq bigint NOT NULL CHECK (seq >= 1),
+    created_at timestamptz NOT NULL,
+    occurred_at timestamptz,
+    spec_version integer NOT NULL,
+    run_id text COLLATE "C" NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+    type event_type NOT NULL,
+    correlation_id text COLLATE "C" NOT NULL DEFAULT '',
+    data jsonb NOT NULL,
+    extra bytea,
+    payload bytea,
+    project text COLLATE "C" NOT NULL,
     PRIMARY KEY (run_id, seq)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02); -- reuses the space of deleted rows early
 -- The number of runs grows with the number of rows. Statistics of a small table do not show that: Postgres keeps the
