@@ -131,8 +131,8 @@ func (c *candidates) cut(oldest bool) {
 	c.ids = c.ids[:MaxNeeding]
 }
 
-// pager reads a page of runs that have not ended and match a filter, by their creation, and the cursor of the next page;
-// empty after the last.
+// pager reads a page of runs that have not ended and match a filter, by their creation, and the cursor of the next
+// page; empty after the last.
 type pager func(ctx context.Context, p pg.Page) ([]entities.Run, string, error)
 
 // pages returns the pages of the candidates of a class, and whether there may be more candidates.

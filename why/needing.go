@@ -106,8 +106,9 @@ func (n needing) candidates(ctx context.Context, of class) (runs []entities.Run,
 // ListNeeding reads a page of the project's runs that match the filter and have the need, by their creation, and the
 // cursor of the next page; empty after the last page. Each is explained as by [OfMany].
 //
-// It looks at the newest 1,000 traces of each cause of being stuck or retrying. It explains three times as many runs as the
-// page may have, so a page may be short, even empty, without being the last. It fails as [store.ListRuns] does.
+// It looks at the newest 1,000 traces of each cause of being stuck or retrying. It explains three times as many runs
+// as the page may have, so a page may be short, even empty, without being the last. It fails as [store.ListRuns]
+// does.
 func ListNeeding(
 	ctx context.Context, pool *pgxpool.Pool, project entities.Project, need Need, f store.RunFilter, p pg.Page,
 ) ([]Explanation, string, error) {
@@ -116,9 +117,10 @@ func ListNeeding(
 	return list, next, pg.Wrap(err, "list runs by need")
 }
 
-// ListByNeed reads those of the project's runs that match the filter and have not ended which need a person most, at most
-// so many: first those that are stuck, then those that are retrying, then those that wait for somebody, the oldest first,
-// and then the others. It looks at as many as [ListNeeding]. There is no second page: who is first changes all the time.
+// ListByNeed reads those of the project's runs that match the filter and have not ended which need a person most, at
+// most so many: first those that are stuck, then those that are retrying, then those that wait for somebody, the
+// oldest first, and then the others. It looks at as many as [ListNeeding]. There is no second page: who is first
+// changes all the time.
 func ListByNeed(
 	ctx context.Context, pool *pgxpool.Pool, project entities.Project, f store.RunFilter, most int,
 ) (list []Explanation, err error) {
@@ -152,8 +154,8 @@ func numberOf(list []Explanation, need Need) int {
 	return len(slices.DeleteFunc(slices.Clone(list), func(e Explanation) bool { return e.Need() != need }))
 }
 
-// CountNeeds counts the project's runs by need, among the newest 1,000 that have not ended, and as many that may be stuck
-// or retrying.
+// CountNeeds counts the project's runs by need, among the newest 1,000 that have not ended, and as many that may be
+// stuck or retrying.
 func CountNeeds(ctx context.Context, pool *pgxpool.Pool, project entities.Project) (map[Need]store.RunCount, error) {
 	n := needing{pool: pool, project: project, listed: map[entities.RunID]bool{}}
 	counts := map[Need]store.RunCount{}

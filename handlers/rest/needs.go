@@ -67,7 +67,9 @@ func (s *Server) countNeeds(r *request) error {
 	return answer(r, func() (api.RunNeeds, error) {
 		counts, at, err := s.Overview.Needs(r.ctx(), r.project())
 		of := func(need why.Need) api.RunCount { return newRunCountJSON(counts[need]) }
-		return api.RunNeeds{At: timestamp(at), Stuck: of(why.Stuck), Retrying: of(why.Retrying), Waiting: of(why.Waiting)}, err
+		return api.RunNeeds{
+			At: timestamp(at), Stuck: of(why.Stuck), Retrying: of(why.Retrying), Waiting: of(why.Waiting),
+		}, err
 	})
 }
 

@@ -37,7 +37,7 @@ func TestListRunsByNeed(t *testing.T) {
 		"orderBy=need&need=stuck": {parked}, "orderBy=need&limit=1": {parked}, "orderBy=need&status=running": {waiting},
 	} {
 		var got []string
-		for _, r := range a.get(t, "/v1/runs?include=reason&" + query)["data"].([]any) {
+		for _, r := range a.get(t, "/v1/runs?include=reason&"+query)["data"].([]any) {
 			if r.(object)["reason"] == nil {
 				t.Errorf("%s: no reason: %v", query, r)
 			}

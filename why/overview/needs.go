@@ -15,8 +15,8 @@ type counted struct {
 	at     time.Time
 }
 
-// Needs counts the project's runs by what they need as [why.CountNeeds] does, and returns the time at which that was read,
-// up to 5 s ago. The caller must not change the counts.
+// Needs counts the project's runs by what they need as [why.CountNeeds] does, and returns the time at which that was
+// read, up to 5 s ago. The caller must not change the counts.
 func (r *Reader) Needs(ctx context.Context, project entities.Project) (map[why.Need]store.RunCount, time.Time, error) {
 	c, err := r.needs.Get(ctx, project, func() (counted, error) {
 		at := r.now()
