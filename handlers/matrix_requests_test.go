@@ -67,6 +67,7 @@ var testRequests = []testRequest{
 	{route: "GET /v1/runs/:id/attributes", path: "/v1/runs/{run}/attributes", foreign: 404},
 	{route: "PATCH /v1/runs/:id/attributes", path: "/v1/runs/{run}/attributes", body: `{"attributes":{"a":"b"}}`, foreign: 404},
 	{route: "GET /v1/runs/:id/graph", path: "/v1/runs/{flowRun}/graph", foreign: 404},
+	{route: "GET /v1/runs/:id/counts", path: "/v1/runs/{run}/counts", foreign: 404},
 	{route: "GET /v1/runs/:id/children", path: "/v1/runs/{run}/children", foreign: 404},
 	{route: "POST /v1/runs/:id/cancel", path: "/v1/runs/{run}/cancel", foreign: 404},
 	{route: "POST /v1/runs/cancel", body: `{"parentId":"{run}"}`, foreign: 200},

@@ -249,7 +249,7 @@ func (s whyScene) remove(run string) {
 func (s whyScene) hooks(parent string) {
 	s.see(parent, "child", "Step approve (ship) waits for child wrun_", "which is running.")
 	s.look("why-child")
-	s.click("Family")
+	s.click("Family1")
 	s.until("the child", `document.querySelectorAll("table.family tbody tr").length === 2`)
 	s.accessible()
 	s.look("family")

@@ -192,6 +192,7 @@ var routes = []struct {
 	{"GET /runs/:id/why", auth.Metadata, (*Server).explainRun},
 	{"GET /runs/:id/attributes", auth.Metadata, (*Server).getAttributes},
 	{"PATCH /runs/:id/attributes", auth.Write, (*Server).setAttributes},
+	{"GET /runs/:id/counts", auth.Metadata, (*Server).countRunParts},
 	{"GET /runs/:id/children", auth.Metadata, (*Server).listChildren},
 	{"POST /runs/:id/cancel", auth.Write, (*Server).cancelRun},
 	{"POST /runs/cancel", auth.Write, (*Server).cancelRuns},

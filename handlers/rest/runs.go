@@ -193,6 +193,22 @@ func (s *Server) countRuns(r *request) error {
 	})
 }
 
+// countRunParts answers with how much a run has of each kind.
+func (s *Server) countRunParts(r *request) error {
+	run := r.run()
+	return answerAs(r, newRunCountsJSON, func() (read.PartCounts, error) { return s.Log.CountParts(r.ctx(), run) })
+}
+
+func newRunCountsJSON(c read.PartCounts) api.RunCounts {
+	upTo := func(n int) api.Count {
+		return api.Count{Count: int64(min(n, read.MaxParts)), More: n > read.MaxParts}
+	}
+	return api.RunCounts{
+		Steps: upTo(c.Steps), Hooks: upTo(c.Hooks), Waits: upTo(c.Waits), Children: upTo(c.Children),
+		Streams: upTo(c.Streams), Values: upTo(c.Values), Messages: upTo(c.Messages),
+	}
+}
+
 // listChildren lists the runs that a run started.
 func (s *Server) listChildren(r *request) error {
 	return s.answerRuns(r, store.RunFilter{ParentID: r.run().ID})

@@ -216,3 +216,22 @@ func TestBlockedRuns(t *testing.T) {
 		t.Errorf("the run has ended, but is blocked: %v", blocked)
 	}
 }
+
+// TestCountsTellWhatARunHas: each kind is counted, and no more than 1,000 of it.
+func TestCountsTellWhatARunHas(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	id := a.driven(t, "order")
+	path := "/v1/runs/" + string(id) + "/counts"
+	none := `{"count":0,"more":false}`
+	of := func(steps, hooks, messages string) string {
+		return `{"steps":` + steps + `,"hooks":` + hooks + `,"waits":` + none + `,"children":` + none + `,"streams":` + none +
+			`,"values":` + none + `,"messages":` + messages + `}`
+	}
+	one := `{"count":1,"more":false}`
+	same(t, "a new run", of(none, none, one), a.get(t, path))
+	a.event(t, id, entities.EventHookCreated, on("h"), token("t", false))
+	a.exec(t, `INSERT INTO steps (run_id, id, name, status, attempt, spec_version, created_seq, created_at, updated_at)
+		SELECT $1, 's' || i, 'charge', 'pending', 1, 6, 10 + i, now(), now() FROM generate_series(1, 1001) i`, id)
+	same(t, "a long run", of(`{"count":1000,"more":true}`, one, one), a.get(t, path))
+}

@@ -40,8 +40,8 @@ type head struct {
 	RetryAfter string `json:"retryAfter,omitempty"`
 }
 
-// reads answers with several reads of a project's API in one request: ?read=/v1/runs&read=/v1/attention. Each is handled
-// as the request by itself would be, with the same permission and limits, and each is answered as soon as it is ready:
+// reads answers with several reads of a project's API in one request: ?read=/v1/runs&read=/v1/attention. Each is
+// handled as the request by itself would be, with the same permission and limits, and answered as soon as it is ready:
 //
 //	{"n":1,"status":200,"body":{…}}
 //

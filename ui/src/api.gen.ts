@@ -1173,6 +1173,18 @@ export type Slots = {
   waiting: Array<Permit>;
 };
 
+// `children` are the runs that it started, `values` those in its store, and `messages` those by which the server owes
+// it something.
+export type RunCounts = {
+  steps: Count;
+  hooks: Count;
+  waits: Count;
+  children: Count;
+  streams: Count;
+  values: Count;
+  messages: Count;
+};
+
 export type MessageCounts = {
   parked: Count;
   retrying: Count;
@@ -1406,6 +1418,13 @@ export interface Api {
       cursor?: string;
     };
     answer: CopiedRuns;
+  };
+  // Count what a run has of each kind
+  "GET /v1/runs/{id}/counts": {
+    path: { "id": string };
+    query: {  };
+    body: null;
+    answer: RunCounts;
   };
   // List the runs that a run started, newest first
   "GET /v1/runs/{id}/children": {

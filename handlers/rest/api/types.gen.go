@@ -2010,6 +2010,18 @@ type RunCount struct {
 	AtLeast bool `json:"atLeast"`
 }
 
+// RunCounts `children` are the runs that it started, `values` those in its store, and `messages` those by which the server owes it
+// something.
+type RunCounts struct {
+	Steps    Count `json:"steps"`
+	Hooks    Count `json:"hooks"`
+	Waits    Count `json:"waits"`
+	Children Count `json:"children"`
+	Streams  Count `json:"streams"`
+	Values   Count `json:"values"`
+	Messages Count `json:"messages"`
+}
+
 // RunEnd How the run ended.
 type RunEnd struct {
 	Status string `json:"status"`

@@ -5,6 +5,11 @@ export interface Count {
   atLeast: boolean;
 }
 
+// sumOf returns how many there are in all of what the API has counted up to a limit.
+export function sumOf(...counted: Array<{ count: number; more: boolean }>): Count {
+  return { count: counted.reduce((n, c) => n + c.count, 0), atLeast: counted.some((c) => c.more) };
+}
+
 // formatCount returns a number with a plus if there may be more.
 export function formatCount(c: Count): string {
   return c.count.toLocaleString("en") + (c.atLeast ? "+" : "");

@@ -1,7 +1,8 @@
 // The queue: what is delivered, what failed, and what needs attention.
 import { useSignal } from "@preact/signals";
-import type { Api, Count, Message, QueueState, Work } from "../api.gen";
+import type { Api, Message, QueueState, Work } from "../api.gen";
 import { addressOf, call, server, type Operation } from "../api";
+import { formatCount, sumOf } from "../lib/counts";
 import { contract, meaningOf } from "../lib/meaning";
 import { shortId } from "../lib/path";
 import { curl, quote } from "../lib/shell";
@@ -63,7 +64,7 @@ export function Queue() {
       </header>
       {counts.problem.value && <Trouble problem={counts.problem.value} retry={counts.refresh} />}
       <Tabs place="queue" chosen={part.name} label="Parts of the queue"
-        tabs={parts.map((p) => ({ name: p.name, title: p.title, badge: badgeOf(counts.data.value?.[p.name]) }))} />
+        tabs={parts.map((p) => ({ name: p.name, title: p.title, badge: counts.data.value ? formatCount(sumOf(counts.data.value[p.name])) : undefined }))} />
       <section id="tab-panel" role="tabpanel" aria-labelledby={`tab-${part.name}`}>
         <div class="bar"><Conditions /><Bulk part={part.name} refresh={refresh} /></div>
         <Rows list={list} what="messages" empty={<Nothing empty={part.empty} />}>
@@ -75,10 +76,6 @@ export function Queue() {
       </section>
     </main>
   );
-}
-
-function badgeOf(n: Count | undefined): string | undefined {
-  return n && `${n.count.toLocaleString("en")}${n.more ? "+" : ""}`;
 }
 
 function Nothing({ empty }: { empty: string }) {

@@ -3,8 +3,9 @@ import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import type { Explanation, Run } from "../api.gen";
-import { addressOf, server } from "../api";
+import { addressOf, call, server } from "../api";
 import { tick } from "../clock";
+import { formatCount, sumOf, type Count } from "../lib/counts";
 import { formatDuration } from "../lib/duration";
 import { formatTerm } from "../lib/filter";
 import { titleOf } from "../lib/names";
@@ -99,12 +100,7 @@ export function RunPage({ id, tab }: { id: string; tab: string }) {
       <Head run={r} why={why.value} refresh={run.refresh} />
       {run.problem.value && <Trouble problem={run.problem.value} retry={run.refresh} />}
       <Why run={r} explained={(e) => (why.value = e)} done={run.refresh} />
-      <div class="tabs" role="tablist" aria-label="Parts of the run">
-        {tabs.filter((t) => t.name !== "graph" || isOfFlow(r)).map((t) => (
-          <a role="tab" id={`tab-${t.name}`} aria-selected={t.name === tab} aria-controls="tab-panel" href={href(["runs", id, t.name])}>{t.title}
-            {t.name === "log" && <span class="badge">{r.lastSeq.toLocaleString("en")}</span>}</a>
-        ))}
-      </div>
+      <Tabs run={r} chosen={tab} />
       <section id="tab-panel" role="tabpanel" aria-labelledby={`tab-${tab}`}>
         {tab === "timeline" && <Timeline run={r} />}
         {tab === "log" && <Log run={r} />}
@@ -118,6 +114,26 @@ export function RunPage({ id, tab }: { id: string; tab: string }) {
         {tab === "messages" && <Messages run={r} />}
       </section>
     </main>
+  );
+}
+
+// Tabs are the parts of the page. Those that may be empty say how much there is, so that nobody needs to look.
+function Tabs({ run: r, chosen }: { run: Run; chosen: string }) {
+  const counts = useResource((signal) => call(project.value, "GET /v1/runs/{id}/counts", { path: { id: r.id }, signal }),
+    [r.id], { on: hasEnded(r) ? [] : ["runs", "queue"], version: [r.lastSeq, r.status].join() });
+  const c = counts.data.value;
+  const badges: Record<string, Count> = {
+    log: { count: r.lastSeq, atLeast: false }, ...(c && {
+      steps: sumOf(c.steps), hooks: sumOf(c.hooks, c.waits), family: sumOf(c.children), streams: sumOf(c.streams), store: sumOf(c.values), messages: sumOf(c.messages),
+    }),
+  };
+  return (
+    <div class="tabs" role="tablist" aria-label="Parts of the run">
+      {tabs.filter((t) => t.name !== "graph" || isOfFlow(r)).map((t) => (
+        <a role="tab" id={`tab-${t.name}`} aria-selected={t.name === chosen} aria-controls="tab-panel" href={href(["runs", r.id, t.name])}>{t.title}
+          {badges[t.name] && <span class="badge">{formatCount(badges[t.name]!)}</span>}</a>
+      ))}
+    </div>
   );
 }
 
