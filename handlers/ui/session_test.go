@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -17,7 +18,7 @@ import (
 // TestSignInsThatStallEnd sends a part of a sign-in and waits.
 func TestSignInsThatStallEnd(t *testing.T) {
 	t.Parallel()
-	s, err := New(Options{Now: time.Now})
+	s, err := New(Options{Files: fstest.MapFS{"index.html": {}}, Now: time.Now})
 	if err != nil {
 		t.Fatal(err)
 	}
