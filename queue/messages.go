@@ -76,19 +76,9 @@ var selections = map[State]selection{
 // first selects the first messages of project $1 that meet the condition, in the order of the selection.
 func (s selection) first(condition, order, limit string) string {
 	if s.order == byDue {
-		return `(` + FirstDue("*", condition, order, limit) + `)`
+		return `(` + message.FirstDue("*", condition, order, limit) + `)`
 	}
 	return `(SELECT * FROM messages WHERE project = $1 AND ` + condition + ` ORDER BY ` + order + ` LIMIT ` + limit + `)`
-}
-
-// FirstDue selects the first messages of project $1 that meet the condition, which none that is parked does. The order
-// begins with due_at. It merges the two parts of an index: the messages whose runs have begun, and the others.
-func FirstDue(columns, condition, order, limit string) string {
-	tail := ` ORDER BY ` + order + ` LIMIT ` + limit
-	part := func(begins string) string {
-		return `(SELECT ` + columns + ` FROM messages WHERE project = $1 AND ` + begins + ` AND ` + condition + tail + `)`
-	}
-	return part(`NOT begins_run`) + ` UNION ALL ` + part(`begins_run`) + tail
 }
 
 // Entry is a message in the queue, without its body.

@@ -15,7 +15,6 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/pg"
-	"github.com/stepwell-dev/stepwell/queue"
 )
 
 // maxTraces is how many entries of an index each source looks at, so that a list by need costs the same however many
@@ -33,7 +32,7 @@ var (
 			ORDER BY project DESC, id DESC LIMIT $2`,
 		`SELECT run_id, starts_with(last_error, '` + message.AnswerRefused + `') OR ` + unregistered + ` AS hit
 			FROM (` + failedMessages + `) AS m`,
-		`SELECT run_id, ` + unregistered + ` AS hit FROM (` + queue.FirstDue(
+		`SELECT run_id, ` + unregistered + ` AS hit FROM (` + message.FirstDue(
 			"run_id, project, deployment_id, work, due_at", `parked_at IS NULL AND due_at <= now()`, "due_at", "$2") + `) AS m`,
 		`SELECT run_id, (SELECT project = $1 FROM runs WHERE id = run_id) AS hit
 			FROM (SELECT run_id FROM run_wakes WHERE stranded_at IS NOT NULL ORDER BY run_id DESC LIMIT $2) AS w`,

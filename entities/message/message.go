@@ -191,3 +191,13 @@ var ErrLeaseNotFound = errors.New("lease not found")
 
 // ErrMessageNotFound means that the project has no such message.
 var ErrMessageNotFound = errors.New("message not found")
+
+// FirstDue selects the first messages of project $1 that meet the condition, which none that is parked does. The order
+// begins with due_at. It merges the two parts of an index: the messages whose runs have begun, and the others.
+func FirstDue(columns, condition, order, limit string) string {
+	tail := ` ORDER BY ` + order + ` LIMIT ` + limit
+	part := func(begins string) string {
+		return `(SELECT ` + columns + ` FROM messages WHERE project = $1 AND ` + begins + ` AND ` + condition + tail + `)`
+	}
+	return part(`NOT begins_run`) + ` UNION ALL ` + part(`begins_run`) + tail
+}

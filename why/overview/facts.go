@@ -17,7 +17,6 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/live"
 	"github.com/stepwell-dev/stepwell/eventlog/stats"
 	"github.com/stepwell-dev/stepwell/pg"
-	"github.com/stepwell-dev/stepwell/queue"
 )
 
 const (
@@ -82,7 +81,7 @@ const (
 )
 
 // due selects when the messages of project $1 are due that are, the first $2.
-var due = queue.FirstDue("due_at", `parked_at IS NULL AND due_at <= now()`, "due_at", "$2")
+var due = message.FirstDue("due_at", `parked_at IS NULL AND due_at <= now()`, "due_at", "$2")
 
 var dueSQL = `SELECT count(*) AS count, min(due_at) AS since, '' AS run FROM (` + due + `) AS m`
 
@@ -141,7 +140,7 @@ type Gauges struct {
 // A message that has had a ticket, has not failed and is not being delivered has a ticket that waits: it is due.
 var gaugesSQL = `
 	WITH waiting AS MATERIALIZED (
-		` + queue.FirstDue("lease, last_error, ticket, due_at", `parked_at IS NULL AND due_at > now()`, "due_at", "$2") + `
+		` + message.FirstDue("lease, last_error, ticket, due_at", `parked_at IS NULL AND due_at > now()`, "due_at", "$2") + `
 	), due AS MATERIALIZED (` + due + `)
 	SELECT now() AS at,
 		(SELECT count(*) FROM (SELECT FROM runs WHERE project = $1 AND status = 'pending' LIMIT $2) AS r) AS pending,

@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog/live"
 	"github.com/stepwell-dev/stepwell/pg"
-	"github.com/stepwell-dev/stepwell/queue"
 )
 
 // The topics of [Reader.Versions].
@@ -32,7 +32,7 @@ func versionOf(rows string) string {
 // versionsSQL selects the versions of the queue, the statistics, the settings and the servers of the project $1. Of
 // many rows it reads the first or last $2, where changes happen.
 var versionsSQL = `SELECT
-	` + versionOf(queue.FirstDue("xmin, due_at", "parked_at IS NULL", "due_at", "$2")) + ` || ' ' ||
+	` + versionOf(message.FirstDue("xmin, due_at", "parked_at IS NULL", "due_at", "$2")) + ` || ' ' ||
 	` + versionOf(`
 		SELECT xmin FROM messages WHERE project = $1 AND parked_at IS NOT NULL ORDER BY project, id LIMIT $2`) + ` AS queue,
 	` + versionOf(`SELECT xmin FROM stats_progress WHERE project = $1`) + ` AS stats,
