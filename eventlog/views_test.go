@@ -1,8 +1,6 @@
 package eventlog
 
 import (
-	"context"
-	"crypto/rand"
 	"errors"
 	"os"
 	"regexp"
@@ -15,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
 // viewRun writes a log that has something for each column of the views.
@@ -181,15 +180,12 @@ func TestPageOnSQLIsTrue(t *testing.T) {
 	}
 	f := newFixture(t)
 	viewRun(t, f)
-	role := "reporting_" + strings.ToLower(rand.Text()) // roles belong to the cluster
+	role := testdb.Role(t, f.pool)
 	f.exec(t, `CREATE TABLE orders (id text, total int)`)
 	f.exec(t, `INSERT INTO orders VALUES ('12345', 5)`)
 	blocks := regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(string(page), -1)
-	for i, m := range blocks {
-		f.exec(t, strings.NewReplacer("reporting", role, "'default'", "'home'").Replace(m[1]))
-		if i == 0 {
-			t.Cleanup(func() { dropRole(t, f, role) })
-		}
+	for _, m := range blocks {
+		f.exec(t, strings.NewReplacer("CREATE ROLE reporting;", "", "reporting", role, "'default'", "'home'").Replace(m[1]))
 	}
 	f.wantReader(t, role)
 	f.wantColumns(t, string(page))
@@ -250,16 +246,6 @@ func (f *fixture) wantColumns(t *testing.T, page string) {
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-page +view):\n%s", view, diff)
-		}
-	}
-}
-
-// dropRole removes the role, which would outlive the test's database.
-func dropRole(t *testing.T, f *fixture, role string) {
-	t.Helper()
-	for _, sql := range []string{`DROP OWNED BY ` + role, `DROP ROLE ` + role} {
-		if _, err := f.pool.Exec(context.WithoutCancel(t.Context()), sql); err != nil {
-			t.Errorf("%s: %v", sql, err)
 		}
 	}
 }

@@ -149,7 +149,7 @@ var statuses = []struct {
 	{message.ErrStale, http.StatusConflict, "stale_invocation"},
 	{eventlog.ErrGraceUnsupported, http.StatusConflict, "grace_unsupported"},
 	{entities.ErrHookClaimed, http.StatusConflict, "hook-force-claimed"},
-	{entities.ErrConflict, http.StatusConflict, "conflict"},
+	{entities.ErrConflict, http.StatusConflict, codeConflict},
 	{entities.ErrRunEnded, http.StatusGone, "run_ended"},
 	{read.ErrCursorLost, http.StatusGone, "cursor_lost"},
 	{entities.ErrNotYet, http.StatusTooEarly, "too_early"},

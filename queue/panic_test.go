@@ -17,7 +17,7 @@ import (
 var allWork = []message.Work{
 	message.WorkRun, message.WorkStep, message.WorkDeadline, message.WorkCancel, message.WorkReport, message.WorkEnd,
 	message.WorkSignal, message.WorkEmit, message.WorkLookBack, message.WorkSchedule, message.WorkCollection,
-	message.WorkTrigger, message.WorkProbe,
+	message.WorkTrigger, message.WorkProbe, message.WorkRequest,
 }
 
 // panics are works whose handlers panic for one project, and count how often they do. For others they work.

@@ -283,14 +283,16 @@ func (s *Server) workerOptions(ctx context.Context, q *queue.Queue) (queue.Worke
 	work[message.WorkSchedule] = scheduler.New(q, s.log).Handler()
 	work[message.WorkCollection] = collector.New(q, s.log).Handler()
 	work[message.WorkProbe] = prober.New(q).Handler()
+	options := s.handlerOptions(q)
+	options.Stopping, options.Draining = context.WithoutCancel(ctx), context.WithoutCancel(ctx)
+	work[message.WorkRequest] = handlers.Requests(options)
 	return queue.WorkerOptions{
 		Deliveries: s.Deliveries, MaxDeliveries: s.MaxDeliveries,
 		FailureWindow: s.FailureWindow, BodyMemory: s.BodyMemory << 20,
 		Grace: s.Grace, Logger: s.Logger, Allowed: s.allowed,
 		Signer:   q.NewSigner(time.Now, s.Logger),
-		Handlers: work, World: handlers.World(handlers.Options{
-			Pool: s.pool, Log: s.log, Queue: q, Logger: s.Logger, Fence: s.SpecFence,
-		}), Retention: retention, Stats: stats.NewFollower(s.pool), Observer: s.telemetry,
+		Handlers: work, World: handlers.World(options),
+		Retention: retention, Stats: stats.NewFollower(s.pool), Observer: s.telemetry,
 		Program: cluster.Program{Version: s.Build.Version, Commit: s.Build.Commit, Role: string(s.Role)},
 	}, nil
 }
@@ -316,10 +318,19 @@ func (s *Server) background(ctx context.Context, name string, run func()) {
 }
 
 func (s *Server) handler(ctx context.Context, q *queue.Queue, function *handlers.Function) http.Handler {
-	var stopping, draining context.Context
-	stopping, s.setUnready = context.WithCancel(context.WithoutCancel(ctx))
-	draining, s.endStreams = context.WithCancel(context.WithoutCancel(ctx))
-	options := handlers.Options{
+	options := s.handlerOptions(q)
+	options.Function = function
+	options.Stopping, s.setUnready = context.WithCancel(context.WithoutCancel(ctx))
+	options.Draining, s.endStreams = context.WithCancel(context.WithoutCancel(ctx))
+	if s.Role == RoleWorker {
+		return handlers.NewProbes(options)
+	}
+	return handlers.New(options)
+}
+
+// handlerOptions returns the options of all handlers of the process, without contexts.
+func (s *Server) handlerOptions(q *queue.Queue) handlers.Options {
+	return handlers.Options{
 		Pool:           s.pool,
 		Log:            s.log,
 		Streams:        read.NewStreams(s.pool, s.hub, time.Now),
@@ -338,15 +349,8 @@ func (s *Server) handler(ctx context.Context, q *queue.Queue, function *handlers
 		PublicURL: s.PublicURL,
 		Version:   s.Build.Version,
 		Telemetry: s.telemetry, Logger: s.Logger,
-		Stopping: stopping,
-		Draining: draining,
-		Function: function,
-		Unready:  s.problem,
+		Unready: s.problem,
 	}
-	if s.Role == RoleWorker {
-		return handlers.NewProbes(options)
-	}
-	return handlers.New(options)
 }
 
 func (s *Server) listen(ctx context.Context, h http.Handler) error {

@@ -47,6 +47,8 @@ const (
 	// WorkProbe probes the health of the message's deployment, and is due at the next probe. Its subject is
 	// [ProbeSubject], and it belongs to no run.
 	WorkProbe Work = "probe"
+	// WorkRequest makes the request of the API in its body, which an app has left in SQL. It belongs to no run.
+	WorkRequest Work = "request"
 )
 
 // ProbeSubject returns the subject of the probes of a deployment: work that belongs to no run is told apart by it.

@@ -60,6 +60,7 @@ func LockEndedRuns(ctx context.Context, q pg.Querier, ids []entities.RunID) ([]E
 // DeleteRuns queues the deletion of runs that the caller has locked, with their events and entities.
 func DeleteRuns(b *pgx.Batch, ids []entities.RunID) {
 	b.Queue(`DELETE FROM collected WHERE run_id = ANY ($1)`, ids)
+	b.Queue(`DELETE FROM step_results WHERE run_id = ANY ($1)`, ids)
 	b.Queue(`DELETE FROM runs WHERE id = ANY ($1)`, ids)
 }
 

@@ -48,6 +48,7 @@ func (f *fixture) expired(t *testing.T, age time.Duration) entities.RunID {
 	t.Helper()
 	id := f.ended(t)
 	f.exec(t, `UPDATE runs SET completed_at = now() - $2::interval WHERE id = $1`, id, age)
+	f.exec(t, `INSERT INTO step_results (run_id, step_id, result) VALUES ($1, 's1', '1')`, id)
 	return id
 }
 
@@ -75,7 +76,7 @@ func wantPass(t *testing.T, r *Retention, want PassResult) {
 func (f *fixture) contents(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for _, table := range []string{"runs", "events", "steps", "hooks", "waits", "streams", "stream_chunks", "messages"} {
+	for _, table := range []string{"runs", "events", "steps", "hooks", "waits", "streams", "stream_chunks", "messages", "step_results"} {
 		var text string
 		err := f.pool.QueryRow(t.Context(),
 			`SELECT coalesce(string_agg(r::text, E'\n' ORDER BY r::text), '') FROM `+table+` r`).Scan(&text)

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -232,6 +233,13 @@ func (b startRequest) timeoutGrace() (int64, error) {
 	return grace.Milliseconds(), err
 }
 
+type runIDKey struct{}
+
+// WithRunID has a request of the server itself start a run with this ID, which it has promised.
+func WithRunID(ctx context.Context, id entities.RunID) context.Context {
+	return context.WithValue(ctx, runIDKey{}, id)
+}
+
 // startRun starts a run that the server drives.
 func (s *Server) startRun(r *request) error {
 	var body startRequest
@@ -251,6 +259,9 @@ func (s *Server) startRun(r *request) error {
 	})
 	if err != nil {
 		return err
+	}
+	if id, ok := r.ctx().Value(runIDKey{}).(entities.RunID); ok {
+		event.RunID = id
 	}
 	messages := body.sent()
 	ending := s.ending(r, event.RunID)

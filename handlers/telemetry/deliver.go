@@ -59,6 +59,7 @@ var deliverySpanNames = map[string]string{
 	string(message.WorkCollection): "start collected run",
 	string(message.WorkTrigger):    "start run of trigger",
 	string(message.WorkProbe):      "probe health",
+	string(message.WorkRequest):    "make request of SQL",
 }
 
 // deliver starts the span of a delivery and returns the function that ends it.

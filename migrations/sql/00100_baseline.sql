@@ -1011,6 +1011,141 @@ CREATE TABLE stats_progress (
     pruned_at timestamptz NOT NULL DEFAULT '-infinity'
 );
 
+-- ===== Requests in SQL
+
+-- What an app asks for in a transaction of its own, beside its own tables: nothing is asked if it is rolled back. Each
+-- function leaves a message of the work "request", which a server carries out after the commit, through the API
+-- (handlers/requests.go). They have the rights of their owner, so callers need none on tables. docs/transactions.md
+-- describes them; their signatures are a promise.
+
+-- new_ulid returns an ID that sorts by its time: 48 bits of milliseconds, then 80 random ones, in Crockford's base 32.
+-- The first 5 bytes of a random UUID are all random.
+CREATE FUNCTION new_ulid() RETURNS text LANGUAGE sql VOLATILE
+RETURN (
+    WITH number AS MATERIALIZED (
+        SELECT '00' || (extract(epoch FROM clock_timestamp()) * 1000)::bigint::bit(48)::text
+            || ('x' || left(replace(gen_random_uuid()::text, '-', ''), 10)
+                || left(replace(gen_random_uuid()::text, '-', ''), 10))::bit(80)::text AS bits
+    )
+    SELECT string_agg(substr('0123456789ABCDEFGHJKMNPQRSTVWXYZ', substr(bits, i * 5 + 1, 5)::bit(5)::integer + 1, 1), ''
+        ORDER BY i)
+    FROM number, generate_series(0, 25) AS i
+);
+
+-- leave_request leaves a request of the API to be made: the names in its path below /v1, its body, and the ID of the run
+-- that it starts. The project must exist. A request has 4 MiB at most.
+-- +goose StatementBegin
+CREATE FUNCTION leave_request(project text, path text[], body json, run_id text, starts boolean) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    id text := 'msg_' || new_ulid();
+    request text := json_build_object('path', path, 'runId', run_id, 'body', body);
+BEGIN
+    IF NOT EXISTS (SELECT FROM projects p WHERE p.name = leave_request.project) THEN
+        RAISE EXCEPTION 'project "%" does not exist: create it with stepwell projects add', project
+            USING ERRCODE = 'foreign_key_violation';
+    END IF;
+    IF octet_length(request) > 4194304 THEN
+        RAISE EXCEPTION 'the request is % bytes long; the limit is 4194304: pass a reference to what is large',
+            octet_length(request) USING ERRCODE = 'program_limit_exceeded';
+    END IF;
+    INSERT INTO messages (id, project, topic, deployment_id, work, subject, content_type, body, expires_at, due_at, begins_run)
+    VALUES (id, project, path[1], '', 'request', id, 'application/json', convert_to(request, 'UTF8'),
+        now() + interval '1 day', clock_timestamp(), starts);
+    PERFORM pg_notify(current_schema || '.hints', 'due');
+END $$;
+
+-- start_run starts a run and returns its ID. Options are those of POST /v1/runs, but for debounce and batch, with which
+-- the run would have another ID.
+CREATE FUNCTION start_run(workflow text, input json DEFAULT NULL, options json DEFAULT '{}', project text DEFAULT 'default')
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER AS $$
+DECLARE
+    id text := 'wrun_' || new_ulid();
+    refused text;
+BEGIN
+    IF coalesce(workflow, '') = '' THEN
+        RAISE EXCEPTION 'the workflow is missing' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF coalesce(json_typeof(options), '') <> 'object' THEN
+        RAISE EXCEPTION 'options are no JSON object: give {} for none' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT o INTO refused FROM json_object_keys(options) o WHERE o IN ('workflow', 'input', 'debounce', 'batch') LIMIT 1;
+    IF refused IS NOT NULL THEN
+        RAISE EXCEPTION 'option "%" cannot be given here', refused USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    PERFORM leave_request(project, ARRAY['runs'], (
+        SELECT json_object_agg(key, value) FROM (
+            SELECT key, value FROM json_each(options)
+            UNION ALL SELECT 'workflow', to_json(workflow)
+            UNION ALL SELECT 'input', input WHERE input IS NOT NULL
+            UNION ALL SELECT 'idempotencyKey', to_json(id) WHERE options -> 'idempotencyKey' IS NULL
+        ) AS field (key, value)), id, true);
+    RETURN id;
+END $$;
+
+-- send_signal sends a signal. With an ID it counts once.
+CREATE FUNCTION send_signal(name text, data json DEFAULT 'null', id text DEFAULT NULL, project text DEFAULT 'default')
+RETURNS void LANGUAGE sql SECURITY DEFINER AS $$
+    SELECT leave_request(project, ARRAY['signals', name],
+        json_build_object('data', data, 'id', coalesce(id, 'sql_' || new_ulid())), NULL, false)
+$$;
+
+-- resume_hook resumes the hook with a token. With an ID it is resumed once.
+CREATE FUNCTION resume_hook(token text, payload json DEFAULT 'null', id text DEFAULT NULL, project text DEFAULT 'default')
+RETURNS void LANGUAGE sql SECURITY DEFINER AS $$
+    SELECT leave_request(project, ARRAY['hooks', token, 'resume'],
+        json_build_object('payload', payload, 'resumeId', coalesce(id, 'sql_' || new_ulid())), NULL, false)
+$$;
+
+-- send_message sends a message to an inbox of a run. With an ID it counts once.
+CREATE FUNCTION send_message(run_id text, inbox text, payload json DEFAULT 'null', id text DEFAULT NULL,
+    project text DEFAULT 'default')
+RETURNS void LANGUAGE sql SECURITY DEFINER AS $$
+    SELECT leave_request(project, ARRAY['runs', run_id, 'inbox', inbox],
+        json_build_object('payload', payload, 'id', coalesce(id, 'sql_' || new_ulid())), NULL, false)
+$$;
+
+-- The results of steps that were written in the transactions of apps. They go with their run.
+CREATE TABLE step_results (
+    run_id text COLLATE "C" NOT NULL,
+    step_id text COLLATE "C" NOT NULL,
+    -- NULL only within the transaction that executes the step.
+    result json,
+    PRIMARY KEY (run_id, step_id)
+);
+
+-- begin_step begins a step in the transaction of its writes. It returns NULL if the step is to be executed, and its
+-- result if that has happened: another transaction that executes it is waited for. end_step keeps the result.
+CREATE FUNCTION begin_step(run_id text, step_id text) RETURNS json LANGUAGE plpgsql SECURITY DEFINER AS $$
+#variable_conflict use_column
+BEGIN
+    INSERT INTO step_results (run_id, step_id) VALUES (begin_step.run_id, begin_step.step_id) ON CONFLICT DO NOTHING;
+    IF FOUND THEN
+        RETURN NULL;
+    END IF;
+    RETURN (SELECT r.result FROM step_results r WHERE r.run_id = begin_step.run_id AND r.step_id = begin_step.step_id);
+END $$;
+
+CREATE FUNCTION end_step(run_id text, step_id text, result json) RETURNS void LANGUAGE sql SECURITY DEFINER AS $$
+    UPDATE step_results r SET result = coalesce(end_step.result, 'null')
+    WHERE r.run_id = end_step.run_id AND r.step_id = end_step.step_id AND r.result IS NULL
+$$;
+
+-- Who calls them cannot make them find tables of their own, and nobody can call them without a grant.
+DO $$
+DECLARE
+    name regprocedure;
+BEGIN
+    FOR name IN SELECT p.oid FROM pg_proc p
+        WHERE p.pronamespace = current_schema::regnamespace AND p.proname IN ('new_ulid', 'leave_request', 'start_run',
+            'send_signal', 'resume_hook', 'send_message', 'begin_step', 'end_step')
+    LOOP
+        EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', name, current_schema);
+        EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', name);
+    END LOOP;
+END $$;
+-- +goose StatementEnd
+
 -- ===== Views for readers
 
 -- The log for SQL of others: reports, and joins with the tables of a business. docs/sql.md describes the columns. They

@@ -870,7 +870,7 @@ export type Count = {
 
 export type QueueState = "waiting" | "retrying" | "due" | "delayed" | "leased" | "parked";
 
-export type Work = "run" | "step" | "deadline" | "cancel" | "report" | "end" | "signal" | "emit" | "lookback" | "schedule" | "trigger" | "probe";
+export type Work = "run" | "step" | "deadline" | "cancel" | "report" | "end" | "signal" | "emit" | "lookback" | "schedule" | "trigger" | "probe" | "request";
 
 export type Message = {
   id: string;

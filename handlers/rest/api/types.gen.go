@@ -180,6 +180,7 @@ const (
 	WorkLookback Work = "lookback"
 	WorkProbe    Work = "probe"
 	WorkReport   Work = "report"
+	WorkRequest  Work = "request"
 	WorkRun      Work = "run"
 	WorkSchedule Work = "schedule"
 	WorkSignal   Work = "signal"

@@ -14,6 +14,7 @@ export function stateOfMessage(m: Message, now: number): State {
 const works: Record<string, string> = {
   run: "call the run’s function", step: "call step", report: "report the child of", deadline: "end the run at its deadline",
   cancel: "cancel", end: "follow the run’s end", lookback: "look for signals for", signal: "hand over a signal",
+  request: "make a request of SQL",
 };
 
 // workOf says what a message is for.
