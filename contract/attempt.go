@@ -40,6 +40,7 @@ type recordStep struct {
 	// RetryAfter keeps the step open after the error: the run is invoked again after this time.
 	RetryAfter *duration `json:"retryAfter"`
 	At         place     `json:"at"`
+	Undo       place     `json:"undo"`
 }
 
 // check checks that the fields fit together.
@@ -69,7 +70,7 @@ func (c *recordStep) requests(planner Planner) ([]eventlog.Request, error) {
 	name := cmp.Or(c.Name, c.ID)
 	created := eventlog.Request{
 		Type: entities.EventStepCreated, CorrelationID: c.ID, Payload: c.Input,
-		Data: entities.EventData{StepName: name, At: string(c.At)},
+		Data: entities.EventData{StepName: name, At: string(c.At), Undo: string(c.Undo)},
 	}
 	ended := eventlog.Request{
 		Type: entities.EventStepCompleted, CorrelationID: c.ID, Payload: orNull(c.Output), Inline: true,

@@ -73,6 +73,8 @@ type runStep struct {
 	Limits   []entities.LimitUse `json:"limits"`
 	Priority string              `json:"priority"`
 	At       place               `json:"at"`
+	// Undo is the place in the code that undoes the step, or a name of it; empty for none.
+	Undo place `json:"undo"`
 }
 
 // check checks that the fields fit together.
@@ -126,7 +128,7 @@ func (c *runStep) requests(planner Planner) ([]eventlog.Request, error) {
 	}
 	r := eventlog.Request{
 		Type: entities.EventStepCreated, CorrelationID: c.ID, Payload: c.Input,
-		Data: entities.EventData{StepName: cmp.Or(c.Name, c.ID), Step: &spec, At: string(c.At)},
+		Data: entities.EventData{StepName: cmp.Or(c.Name, c.ID), Step: &spec, At: string(c.At), Undo: string(c.Undo)},
 	}
 	if c.FirstAttempt != nil {
 		if r.First, err = c.FirstAttempt.attempt(planner.Now, spec); err != nil {

@@ -117,6 +117,13 @@ func TestCommandsBecomeRequests(t *testing.T) {
 		"setAttributes once": {`{"type":"setAttributes","id":"x","attributes":{"a":"1"}}`, []string{
 			`attr_set attr_x {"changes":[{"key":"a","value":"1"}]} `,
 		}},
+		"undo, of a step": {`{"type":"runStep","id":"a","undo":"refund"}`, []string{
+			`step_created a {"step":{"deploymentId":"orders","attemptTimeoutMs":300000,"maxAttempts":5,"backoffMs":1000,` +
+				`"factor":2,"maxBackoffMs":300000},"stepName":"a","undo":"refund"} `,
+		}},
+		"undo, of a recorded step": {`{"type":"recordStep","id":"a","output":1,"undo":"order.go:41"}`, []string{
+			`step_created a {"stepName":"a","undo":"order.go:41"} `, `step_completed a {"stepName":"a"} 1`,
+		}},
 		"at, of a wait": {`{"type":"wait","id":"w","for":"1s","at":"f:1"}`, []string{
 			`wait_created w {"resumeAt":"2026-11-21T10:00:01Z","at":"f:1"} `,
 		}},

@@ -188,10 +188,12 @@ type EventData struct {
 	Changes []AttributeChange `json:"changes,omitempty"`
 	// The fields from here to Open are for replaying a function's code, and set on events that its commands made.
 	//
-	// At is the place in the code that sent the command. Seen is set on the result of a step that the function executed
+	// At is the place in the code that sent the command. Undo is set on step_created: what in the code undoes the step, if
+	// what it belongs to fails. Seen is set on the result of a step that the function executed
 	// itself: the position of the last event that the code had seen when it got the result. StartedAt and EndedAt are the
 	// times of that execution by the function's clock.
 	At        string     `json:"at,omitempty"`
+	Undo      string     `json:"undo,omitempty"`
 	Seen      int64      `json:"seen,omitempty"`
 	StartedAt *time.Time `json:"startedAt,omitempty"`
 	EndedAt   *time.Time `json:"endedAt,omitempty"`

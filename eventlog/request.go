@@ -262,6 +262,7 @@ func (r Request) checkStorable() error {
 		{"reason", r.Data.Reason},
 		{"signal", r.Data.Signal},
 		{"at", r.Data.At},
+		{"undo", r.Data.Undo},
 	} {
 		if text.value == "" {
 			continue

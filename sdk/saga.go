@@ -3,7 +3,11 @@ package stepwell
 import (
 	"errors"
 	"fmt"
+	"path"
+	"reflect"
+	"runtime"
 	"slices"
+	"strings"
 
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
 )
@@ -117,7 +121,9 @@ func (w *Context) end(err error) {
 // If the step is cancelled while the server executes it, the compensation waits for its end. The grace of a
 // cancellation should therefore be longer than the step's attempts take.
 func (s *Step[I, O]) Undo(fn func(w *Context, in I, out *O) error) StepOption {
+	by := placeOf(fn)
 	return stepOption(func(o *stepOptions) {
+		o.undoneBy = by
 		o.undo = func(w *Context, in, future any) {
 			f := future.(*Future[O])
 			w.saga.entries = append(w.saga.entries, compensation{
@@ -128,6 +134,20 @@ func (s *Step[I, O]) Undo(fn func(w *Context, in I, out *O) error) StepOption {
 			})
 		}
 	})
+}
+
+// placeOf returns the name of a function, or where it begins if it has none, as order.go:41.
+func placeOf(fn any) string {
+	f := runtime.FuncForPC(reflect.ValueOf(fn).Pointer())
+	if f == nil { // fn is nil
+		return ""
+	}
+	_, name, _ := strings.Cut(path.Base(f.Name()), ".")
+	if strings.Contains(name, "func") && strings.ContainsAny(name, "0123456789") { // a literal, as init.func1
+		file, line := f.FileLine(f.Entry())
+		return fmt.Sprintf("%s:%d", path.Base(file), line)
+	}
+	return strings.TrimSuffix(name, "-fm") // of a method
 }
 
 // mayHaveHappened waits for the real end of a step, even if it was cancelled, and reports whether it may have done

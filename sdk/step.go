@@ -77,6 +77,9 @@ func (s *Step[I, O]) Go(w *Context, in I, options ...StepOption) *Future[O] {
 		Kind: engine.KindStep, ID: w.idOr(o.id, s.name), Name: s.name, Input: input, Place: engine.Caller(),
 		Undone: o.undo != nil,
 	}
+	if !w.exec.offers("undo") {
+		o.undoneBy = ""
+	}
 	op.Command = newRunStep(op, o)
 	known := w.exec.engine.Known(op.Kind, op.ID) // it has begun in an earlier call
 	if bound := w.exec.app.steps[s.name].step; bound != nil && !known && w.exec.inlineFirst(o) {
@@ -134,6 +137,7 @@ type runStep struct {
 	Limits         []LimitUse      `json:"limits,omitempty"`
 	Priority       string          `json:"priority,omitempty"`
 	At             string          `json:"at,omitempty"`
+	Undo           string          `json:"undo,omitempty"`
 }
 
 // firstAttempt is the attempt that was made inline, and failed.
@@ -147,7 +151,7 @@ type firstAttempt struct {
 func newRunStep(op *engine.Operation, o stepOptions) runStep {
 	c := runStep{
 		Type: "runStep", ID: op.ID, Name: op.Name, Input: op.Input, Deployment: o.deployment, At: op.Place,
-		Timeout: unlessZero(o.timeout), AttemptTimeout: unlessZero(o.attemptTimeout), Limits: o.limits,
+		Undo: o.undoneBy, Timeout: unlessZero(o.timeout), AttemptTimeout: unlessZero(o.attemptTimeout), Limits: o.limits,
 	}
 	if o.priority != 0 {
 		c.Priority = o.priority.String()
@@ -219,6 +223,8 @@ type stepOptions struct {
 	problem string
 	// undo adds a compensation of the step to the handle's saga.
 	undo func(w *Context, in, future any)
+	// undoneBy names the compensation: see [placeOf].
+	undoneBy string
 }
 
 // retry is the policy of retries, as the contract describes it.
@@ -371,16 +377,19 @@ type recordStep struct {
 	EndedAt    time.Time       `json:"endedAt"`
 	RetryAfter string          `json:"retryAfter,omitempty"`
 	At         string          `json:"at,omitempty"`
+	Undo       string          `json:"undo,omitempty"`
 
 	Store map[string]json.RawMessage `json:"store,omitempty"` // written with the output
 }
 
 // recording returns what makes the command that records the result of an operation.
 func recording(op *engine.Operation) func(engine.Result, engine.Recorded) any {
+	step, _ := op.Command.(runStep)
 	return func(r engine.Result, how engine.Recorded) any {
 		return recordStep{
 			Type: "recordStep", ID: op.ID, Name: op.Name, Input: op.Input, Output: r.Output, Error: r.Error,
 			Seen: how.Seen, StartedAt: how.StartedAt, EndedAt: how.EndedAt, At: op.Place, Store: r.Stored,
+			Undo: step.Undo,
 		}
 	}
 }

@@ -225,7 +225,7 @@ const abandoned = "abandoned"
 func (r *request) timelineJSON(run entities.Run, p read.TimelinePart) api.TimelinePart {
 	v := api.TimelinePart{
 		Kind: p.Type.Kind(), ID: p.ID, Name: p.Data.StepName, Seq: p.Seq, CreatedAt: timestamp(p.CreatedAt),
-		ResumeAt: optionalTime(p.Data.ResumeAt), At: p.Data.At, Cut: p.Cut,
+		ResumeAt: optionalTime(p.Data.ResumeAt), At: p.Data.At, Undo: p.Data.Undo, Cut: p.Cut,
 	}
 	if v.Kind == entities.KindHook {
 		v.Name = r.hookName(p)

@@ -18,7 +18,7 @@ func TestTimeline(t *testing.T) {
 	a := newAPI(t)
 	id := a.sdkRun(t, "order")
 	path := "/v1/runs/" + string(id) + "/timeline"
-	name := data(func(d *entities.EventData) { d.StepName = "charge" })
+	name := data(func(d *entities.EventData) { d.StepName, d.Undo = "charge", "refund" })
 	a.event(t, id, entities.EventStepCreated, on("x"), name)
 	a.event(t, id, entities.EventStepStarted, on("x"))
 	a.event(t, id, entities.EventStepStarted, on("x"))
@@ -29,7 +29,7 @@ func TestTimeline(t *testing.T) {
 	a.event(t, id, entities.EventWaitCompleted, on("x"))
 	a.event(t, id, entities.EventStepStarted, on("x"))
 	want := `[
-		{"kind":"step","id":"x","name":"charge","status":"%[2]s","seq":2,"createdAt":"%[1]s"%[3]s,"attempts":[
+		{"kind":"step","id":"x","name":"charge","undo":"refund","status":"%[2]s","seq":2,"createdAt":"%[1]s"%[3]s,"attempts":[
 			{"seq":3,"startedAt":"%[1]s","endedAt":"%[1]s","endSeq":4,"outcome":"lost"},
 			{"seq":4,"startedAt":"%[1]s","endedAt":"%[1]s","endSeq":5,"outcome":"retrying","code":"busy"},
 			{"seq":10,"startedAt":"%[1]s"%[4]s}]},

@@ -2,6 +2,7 @@ package stepwelltest_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -51,6 +52,44 @@ func TestSagaUndoesEachStepOnceInEveryCrash(t *testing.T) {
 			t.Errorf("undid %q, want %q", got, want)
 		}
 	})
+}
+
+// TestTheLogSaysWhatUndoesAStep: a function by its name, a literal by where it begins, of steps executed here and by the
+// server.
+func TestTheLogSaysWhatUndoesAStep(t *testing.T) {
+	t.Parallel()
+	env, run := start(t, func(w *stepwell.Context) (string, error) {
+		return stepwell.WithSaga(w, func(w *stepwell.Context, _ *stepwell.Saga) (string, error) {
+			for _, options := range [][]stepwell.StepOption{
+				{echo.Undo(giveBack)},
+				{echo.Undo(giveBack), stepwell.Remote()},
+				{echo.Undo(func(w *stepwell.Context, in string, out *string) error { return giveBack(w, in, out) })},
+				nil,
+			} {
+				if _, err := echo.Run(w, "room", options...); err != nil {
+					return "", err
+				}
+			}
+			return "", nil
+		})
+	})
+	env.RunUntilDone()
+	if _, err := run.Result(); err != nil {
+		t.Fatal(err)
+	}
+	var undo []string
+	for _, e := range run.Log().Events {
+		if e.Type == "step_created" {
+			var data struct{ Undo string }
+			if err := json.Unmarshal(e.Data, &data); err != nil {
+				t.Fatal(err)
+			}
+			undo = append(undo, data.Undo)
+		}
+	}
+	if len(undo) != 4 || undo[0] != "giveBack" || undo[1] != "giveBack" || !strings.HasPrefix(undo[2], "saga_test.go:") || undo[3] != "" {
+		t.Errorf("got %q", undo)
+	}
 }
 
 // TestAStepOfUnknownOutcomeIsUndone has a step end in each way, here and by a call of its own.

@@ -243,6 +243,7 @@ export type TimelinePart = {
   name?: string;
   childId?: string;
   at?: string;
+  undo?: string;
   status: "pending" | "running" | "completed" | "failed" | "active" | "disposed" | "conflict" | "waiting" | "cancelled" | "abandoned";
   seq: number;
   createdAt: Time;

@@ -2613,6 +2613,9 @@ type TimelinePart struct {
 	// At The line of the function's code that created it, such as `order.go:41`, if its command said so.
 	At string `json:"at,omitempty,omitzero"`
 
+	// Undo What in the function's code undoes the step if what it belongs to fails, such as `refund`, if its command said so.
+	Undo string `json:"undo,omitempty,omitzero"`
+
 	// Status That of the step, hook or wait; `abandoned` if its run ended first.
 	Status string `json:"status"`
 

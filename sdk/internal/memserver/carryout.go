@@ -44,10 +44,14 @@ func (s *Server) carryOut(r *Run, c command) {
 
 // data returns what all commands add to the data of their event.
 func (c command) data() map[string]any {
-	if c.At == "" {
-		return map[string]any{}
+	data := map[string]any{}
+	if c.At != "" {
+		data["at"] = c.At
 	}
-	return map[string]any{"at": c.At}
+	if c.Undo != "" {
+		data["undo"] = c.Undo
+	}
+	return data
 }
 
 func (s *Server) wait(r *Run, c command, data map[string]any) {

@@ -14,7 +14,7 @@ import (
 // command is a command of an answer, with the fields of all types of commands.
 type command struct {
 	Type, ID, Name string
-	At             string
+	At, Undo       string
 	Input          json.RawMessage
 	Output, Error  json.RawMessage // of recordStep, complete and fail
 

@@ -15,7 +15,7 @@ import (
 // features are those of the contract that the server has.
 var features = []string{
 	"seen", "commands", "at", "known", "firstAttempt", "retryAfter", "cancelStep", "cancelWait", "cancel", "await",
-	"store", "inbox",
+	"store", "inbox", "undo",
 }
 
 // hooksURL is what the URLs of webhooks begin with.

@@ -275,7 +275,7 @@ export function labelOf(r: Row, now: number): string {
     return `attempt, ${a.outcome ?? "running"}${a.code ? ` with ${a.code}` : ""}, ${formatDuration((a.endedAt ? time(a.endedAt) : now) - time(a.startedAt))}`;
   }
   const attempts = p.attempts?.length ?? 0;
-  return [titleOfPart(p), p.childId ? "child run" : p.kind, p.at && `at ${p.at}`, stateOfPart(p).word, attempts > 1 && `${p.cut ? "more than " : ""}${attempts} attempts`,
+  return [titleOfPart(p), p.childId ? "child run" : p.kind, p.at && `at ${p.at}`, p.undo && `undone by ${p.undo} if it has to be`, stateOfPart(p).word, attempts > 1 && `${p.cut ? "more than " : ""}${attempts} attempts`,
     p.received && `${p.received.length} received`, nextAt(p) > now && `goes on ${formatAge(now - nextAt(p))}`, `began ${formatAge(now - startOf(p))}`,
     p.endedAt && `took ${formatDuration(time(p.endedAt) - startOf(p))}`].filter(Boolean).join(", ");
 }

@@ -60,6 +60,7 @@ function PartFacts({ run, part: p }: { run: string; part: TimelinePart }) {
       {p.name !== undefined && titleOf(p.name) !== p.name && <div><dt>name</dt><dd class="mono">{p.name}</dd></div>}
       <div><dt>status</dt><dd><Status {...stateOfPart(p)} /></dd></div>
       {p.at && <div><dt>code</dt><dd class="mono">{p.at}</dd></div>}
+      {p.undo && <div><dt>undone by</dt><dd class="mono">{p.undo}</dd></div>}
       <div><dt>created</dt><dd><Exact at={p.createdAt} /></dd></div>
       {timesOf(p, tick.value).filter(([, ms]) => ms > 0).map(([what, ms]) => <div><dt>{what}</dt><dd>{formatDuration(ms)}</dd></div>)}
       {p.resumeAt && <div><dt>until</dt><dd><Exact at={p.resumeAt} /> <span class="quiet"><Age at={p.resumeAt} /></span></dd></div>}

@@ -61,6 +61,7 @@ function Name({ item: i }: { item: Item }) {
   return <>{p.childId && "↳ "}{p.kind !== "step" && <i class={`tl-kind ${p.kind}`} aria-hidden="true" />}<b>{titleOfPart(p)}</b>
     {p.name !== undefined && p.name !== p.id && !isSdkId(p.id) && <span class="quiet mono"> {p.id}</span>}
     {p.outcome && <span class="quiet"> {stateOfPart(p).word}</span>}
+    {p.undo && <span class="quiet"> undo: {p.undo}</span>}
     {p.at && <span class="quiet mono"> {p.at}</span>}</>;
 }
 
