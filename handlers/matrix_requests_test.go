@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/stepwell-dev/stepwell/handlers/auth"
 )
 
 // testRequest is a valid request to a route. Its path, body and headers may have {placeholders} for IDs of a [fixture].
@@ -20,6 +22,8 @@ type testRequest struct {
 	operators bool
 	// programs means that sessions of the dashboard are refused, whatever their role.
 	programs bool
+	// needs is the permission for this request, if not all who have that of the route may make it.
+	needs auth.Permission
 	// endless means that the response ends only when the client disconnects.
 	endless bool
 }
@@ -122,8 +126,9 @@ var testRequests = []testRequest{
 	{route: "GET /v1/events", foreign: 200},
 	{route: "GET /v1/events", path: "/v1/events?runId={run}", foreign: 200},
 	{route: "GET /v1/events/stream", path: "/v1/events/stream?after=0", foreign: 200, endless: true},
-	{route: "GET /v1/live", path: "/v1/live?runs=true", foreign: 200, endless: true},
-	{route: "GET /v1/live", path: "/v1/live?run={run}", foreign: 404, endless: true},
+	{route: "GET /v1/live", path: "/v1/live?topics=true", foreign: 200, endless: true},
+	{route: "GET /v1/live", path: "/v1/live?runs=true", needs: auth.Metadata, foreign: 200, endless: true},
+	{route: "GET /v1/live", path: "/v1/live?run={run}", needs: auth.Metadata, foreign: 404, endless: true},
 	{route: "POST /v1/signals/:name", path: "/v1/signals/paid", body: `{"data":1}`, foreign: 202},
 	{route: "POST /v1/signals/:name", path: "/v1/signals/paid", body: `{"id":"{signalKey}","data":1}`, foreign: 202},
 	{route: "GET /v1/signals", foreign: 200},

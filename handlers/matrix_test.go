@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -229,7 +230,7 @@ func (m *matrix) eachRole(permitted bool, do func(testRequest, admin.Role)) {
 	permissions := m.auth.Permissions()
 	for _, tr := range testRequests {
 		for _, role := range admin.Roles() {
-			allowed := slices.Contains(rolesOf(permissions[tr.route]), role) &&
+			allowed := slices.Contains(rolesOf(cmp.Or(tr.needs, permissions[tr.route])), role) &&
 				(!tr.operators || m.project == entities.DefaultProject) && (!tr.programs || m.sessions == nil)
 			if allowed == permitted {
 				do(tr, role)

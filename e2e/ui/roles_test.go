@@ -44,8 +44,9 @@ func TestNavigationByRole(t *testing.T) {
 
 // invokeScene does what a key of the role invoke may do: start a run, look it up, and vote.
 func (i *installation) invokeScene(b *tab) {
-	run := i.startApproval()
 	b.open("/ui/default/overview")
+	b.isLive()
+	run := i.startApproval()
 	b.shows("What this key may do", "Approvals: 1")
 	b.accessible()
 	b.narrow()

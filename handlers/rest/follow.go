@@ -292,6 +292,9 @@ func (r *request) liveWants() live.Wants {
 	if filter := r.runFilter(); r.flag("runs", false) {
 		w.Runs = &filter
 	}
+	if w.Run != "" || w.Runs != nil {
+		r.fail(auth.IdentityOf(r).Check(auth.Metadata))
+	}
 	if w.Run == "" && w.Runs == nil && !w.Topics {
 		r.fail(badParam("run", "say what to follow: run=ID, runs=true or topics=true"))
 	}

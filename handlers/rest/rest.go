@@ -231,7 +231,7 @@ var routes = []struct {
 	{"GET /runs/:id/graph", auth.Metadata, (*Server).getRunGraph},
 	{"GET /events", auth.Metadata, (*Server).listEvents},
 	{"GET /events/stream", auth.Metadata, (*Server).followEvents},
-	{"GET /live", auth.Metadata, (*Server).followLive},
+	{"GET /live", auth.Any, (*Server).followLive},
 
 	// Statistics.
 	{"GET /stats/runs", auth.Metadata, (*Server).statsOfRuns},

@@ -13,8 +13,9 @@ export const attention = signal<Api["GET /v1/attention"]["answer"] | null>(null)
 
 // useAttention keeps attention current. Its connection brings the whole page its topics.
 export function useAttention(): void {
-  const reads = role.value !== "" && role.value !== "invoke" && role.value !== "worker";
+  const follows = role.value !== "" && role.value !== "worker";
+  const reads = follows && role.value !== "invoke";
   const read = useResource(async (signal) => reads ? call(project.value, "GET /v1/attention", { signal }) : null, [project.value, reads], { on: ["attention"] });
-  useLive(reads ? "topics" : "", () => ({ topics: true }), () => {});
+  useLive(follows ? "topics" : "", () => ({ topics: true }), () => {});
   useEffect(() => read.data.subscribe((d) => (attention.value = d)), []);
 }
