@@ -140,6 +140,7 @@ var plantedQueries = map[string][]string{
 	"GET /v1/events":                 {"?payloads=true"},
 	"GET /v1/events/stream":          {"?after=0&payloads=true"},
 	"GET /v1/messages":               {"", "?state=retrying"},
+	"GET /v1/search":                 {"?text=order"},
 	"GET /v1/live":                   {"?runs=true&topics=true", "?run={blocked}"},
 	"GET /v1/runs/:id/events/stream": {"?payloads=true"},
 }
