@@ -35,7 +35,7 @@ func TestTheServerDecidesAsARemoteFunction(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs many flows")
 	}
-	programs, first := 60, 1
+	programs, first := 30, 1
 	if n, err := strconv.Atoi(os.Getenv("FLOW_PROGRAMS")); err == nil {
 		programs = n
 	}
