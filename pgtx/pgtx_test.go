@@ -21,6 +21,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/engine"
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -41,7 +42,8 @@ const patience = 3 * time.Minute
 type server struct {
 	http.Handler
 
-	pool *pgxpool.Pool
+	pool  *pgxpool.Pool
+	queue *queue.Queue
 }
 
 // rests is a flow whose runs do nothing for a day.
@@ -61,7 +63,7 @@ func newServer(t *testing.T) server {
 		Pool: pool, Log: log, Queue: q, Streams: read.NewStreams(pool, hub, time.Now), Open: true, Logger: logger,
 		Stopping: t.Context(), Draining: t.Context(),
 	}
-	s := server{Handler: handlers.New(options), pool: pool}
+	s := server{Handler: handlers.New(options), pool: pool, queue: q}
 	s.exec(t, `CREATE TABLE orders (id text)`)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
@@ -84,6 +86,15 @@ func newServer(t *testing.T) server {
 		cancel()
 		running.Wait()
 	})
+	return s
+}
+
+// withFunction adds a deployment of all workflows, which nobody can reach: so its runs do nothing.
+func (s server) withFunction(t *testing.T) server {
+	t.Helper()
+	if _, err := s.queue.PutDeployment(t.Context(), entities.DefaultProject, "shop", "http://127.0.0.1:1"); err != nil {
+		t.Fatal(err)
+	}
 	return s
 }
 
@@ -203,7 +214,7 @@ func TestRunStartsWithTheTransaction(t *testing.T) {
 // leave the same rows and log.
 func TestRowsAreThoseOfTheAPI(t *testing.T) {
 	t.Parallel()
-	s := newServer(t).withFlow(t, rests)
+	s := newServer(t).withFunction(t)
 	for i, options := range []string{
 		`{}`,
 		`{"attributes": {"order": "1 & <2>"}, "timeout": "1h", "timeoutGrace": "10s"}`,
@@ -253,7 +264,7 @@ func (s server) started(t *testing.T, id any) (row map[string]any) {
 // TestRequestsAreMadeOnce: what a server repeats, because it died before it could note the outcome, has no effect.
 func TestRequestsAreMadeOnce(t *testing.T) {
 	t.Parallel()
-	s := newServer(t).withFlow(t, rests)
+	s := newServer(t).withFunction(t)
 	id := s.start(t, "1", map[string]any{"inbox": []string{"in"}})
 	s.inTx(t, func(tx pgx.Tx) error {
 		if err := pgtx.Default.SignalTx(t.Context(), tx, pgtx.Signal{Name: "other", Data: 1}); err != nil {

@@ -81,6 +81,17 @@ func TestInboxesAreOpenedWithTheRun(t *testing.T) {
 	}
 }
 
+// TestFlowsHaveNoInboxes: a start that gives one to a flow is refused, for its log would have what no flow has.
+func TestFlowsHaveNoInboxes(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	a.post(t, "/v1/flows", `{"document":"flow: order\nsteps: {rest: {wait: 1h}}"}`, http.StatusCreated)
+	a.wantRejected(t, http.MethodPost, "/v1/runs", `{"workflow":"order","inbox":["notes"]}`, http.StatusBadRequest, "invalid_request")
+	if n := a.count(t, "runs"); n != 0 {
+		t.Errorf("got %d runs", n)
+	}
+}
+
 // TestStartWithInboxLeavesNoTraceIfItFails: neither of its runs, hooks and events.
 func TestStartWithInboxLeavesNoTraceIfItFails(t *testing.T) {
 	t.Parallel()

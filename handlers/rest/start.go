@@ -365,6 +365,9 @@ func (s *Server) start(
 		return run, false, err
 	}
 	d, err := s.resolveDeployment(r, project, event.Data.WorkflowName, deployment)
+	if err == nil && len(then) > 0 && strings.HasPrefix(d.URL, contract.FlowScheme) {
+		err = badField("inbox", "%s is a flow, and flows have no inboxes: give it hooks, and resume these", d.ID)
+	}
 	if err == nil {
 		err = s.checkInput(r, project, d, event.Payload)
 	}
