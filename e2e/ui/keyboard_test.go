@@ -99,7 +99,8 @@ func (b *tab) tabTo(name string) {
 	b.t.Fatalf("%d times Tab do not lead to %s", most, name)
 }
 
-// named is true if an element has a name, as a label, a text, or that of a field.
+// named is true if an element has a name, as a label, a text, perhaps with a count, or that of a field.
 func named(element, name string) string {
-	return fmt.Sprintf(`[%[1]s.ariaLabel, %[1]s.innerText?.trim().split("\n")[0], %[1]s.name].includes(%[2]s)`, element, quote(name))
+	return fmt.Sprintf(`((text) => [%[1]s.ariaLabel, text, text?.replace(/\s*[\d,]+\+?$/, ""), %[1]s.name].includes(%[2]s))
+		(%[1]s.innerText?.trim().split("\n")[0])`, element, quote(name))
 }
