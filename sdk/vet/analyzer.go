@@ -6,8 +6,10 @@ import (
 	"go/build"
 	"go/token"
 	"go/types"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"golang.org/x/tools/go/analysis"
 )
@@ -58,6 +60,18 @@ func run(pass *analysis.Pass) (any, error) {
 	return nil, nil
 }
 
+// goroot returns where the standard library is. A program that was built with -trimpath has to ask for it.
+var goroot = sync.OnceValue(func() string {
+	if build.Default.GOROOT != "" {
+		return build.Default.GOROOT
+	}
+	out, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		return "" // then the standard library is checked, too
+	}
+	return strings.TrimSpace(string(out))
+})
+
 // analyzed reports whether the package belongs to the module that is checked. Others are judged by tables.
 func analyzed(pass *analysis.Pass) bool {
 	path := pass.Pkg.Path()
@@ -69,7 +83,7 @@ func analyzed(pass *analysis.Pass) bool {
 	}
 	for _, file := range pass.Files {
 		name := pass.Fset.Position(file.Package).Filename
-		if strings.HasPrefix(name, filepath.Join(build.Default.GOROOT, "src")+string(filepath.Separator)) {
+		if strings.HasPrefix(name, filepath.Join(goroot(), "src")+string(filepath.Separator)) {
 			return false
 		}
 	}
