@@ -65,7 +65,8 @@ func (r sqlRequest) request(ctx context.Context, p entities.Project) (*http.Requ
 	for i, name := range r.Path {
 		names[i] = url.PathEscape(name)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, nativePath+"/"+strings.Join(names, "/"), bytes.NewReader(r.Body))
+	path := nativePath + "/" + strings.Join(names, "/")
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, path, bytes.NewReader(r.Body))
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +93,8 @@ func failureOf(answer *http.Response) error {
 	switch {
 	case answer.StatusCode == http.StatusNotFound, code == codeConflict:
 		return errors.New(reason)
-	case answer.StatusCode >= http.StatusInternalServerError, answer.StatusCode == http.StatusTooManyRequests, answer.StatusCode == http.StatusTooEarly:
+	case answer.StatusCode >= http.StatusInternalServerError, answer.StatusCode == http.StatusTooManyRequests,
+		answer.StatusCode == http.StatusTooEarly:
 		return &queue.Failure{Reason: reason, Public: code, After: refusedRetry}
 	default:
 		return &queue.Failure{Reason: reason, Public: code, Reached: true, Parked: true}

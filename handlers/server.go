@@ -90,8 +90,8 @@ type Options struct {
 	Fence bool
 	// HookRates limits the requests to webhooks.
 	HookRates webhook.Rates
-	// UI has the files of the dashboard, nil for none, and PublicURL is the address at which its browsers reach the server;
-	// it may be empty.
+	// UI has the files of the dashboard, nil for none, and PublicURL is the address at which its browsers reach the
+	// server; it may be empty.
 	UI        fs.FS
 	PublicURL string
 	// Telemetry observes the requests and serves the metrics; nil for neither.

@@ -1,6 +1,6 @@
-// Package pgtx asks Stepwell for something in a transaction of your own, when your tables and Stepwell's schema are in one
-// database: a run starts if your order is committed, and not if it is rolled back. It calls functions in SQL, which any
-// language can call; docs/transactions.md describes them, and how a role may call them.
+// Package pgtx asks Stepwell for something in a transaction of your own, when your tables and Stepwell's schema are in
+// one database: a run starts if your order is committed, and not if it is rolled back. It calls functions in SQL,
+// which any language can call; docs/transactions.md describes them, and how a role may call them.
 //
 // The server learns of a request by the commit. So what it refuses, such as an input that does not fit a schema, is no
 // error here: the request becomes a parked message, which the dashboard and `stepwell attention` show.
@@ -41,8 +41,8 @@ type Start struct {
 	Project string
 }
 
-// StartTx starts a run when the transaction is committed, and returns the run's ID. With the option "onConflict": "join",
-// or with an "idempotencyKey" that was used before, there may be another run instead.
+// StartTx starts a run when the transaction is committed, and returns the run's ID. With the option "onConflict":
+// "join", or with an "idempotencyKey" that was used before, there may be another run instead.
 func (s Stepwell) StartTx(ctx context.Context, tx Querier, start Start) (runID string, err error) {
 	options := maps.Clone(start.Options)
 	if options == nil {
@@ -135,8 +135,8 @@ var ErrNoStep = errors.New("the key is not that of a step: pass stepwell.Idempot
 // because its process died before Stepwell knew the result, it returns the result and writes nothing. Key is the step's
 // idempotency key, stepwell.IdempotencyKey(ctx) with the Go SDK, or RUN/STEP. The result must be JSON.
 //
-// While the step is executed twice at once, the second one waits for the first. An error of do rolls back, and the step is
-// executed when it is retried. Results are kept as long as their run.
+// While the step is executed twice at once, the second one waits for the first. An error of do rolls back, and the
+// step is executed when it is retried. Results are kept as long as their run.
 func Step[T any](
 	ctx context.Context, db Beginner, s Stepwell, key string, do func(ctx context.Context, tx pgx.Tx) (T, error),
 ) (result T, err error) {

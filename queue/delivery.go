@@ -175,9 +175,10 @@ type Copy struct {
 	Request int64
 }
 
-// KeepIf restarts the lease as part of a conditional statement, unless that has just been done, and makes the statement
-// depend on what RequireLease says. With again, the work is done once more after this delivery. The commands in the
-// statement are those of the copy; nil for a function that does not follow the log. The log has as many events with them.
+// KeepIf restarts the lease as part of a conditional statement, unless that has just been done, and makes the
+// statement depend on what RequireLease says. With again, the work is done once more after this delivery. The commands
+// in the statement are those of the copy; nil for a function that does not follow the log. The log has as many events
+// with them.
 func (d Delivery) KeepIf(c *pg.Conditional, again bool, by *Copy, events int64) {
 	d.RequireLease(c, "", by)
 	var request *int64

@@ -49,9 +49,9 @@ type Hosted struct {
 // Host makes this process do the work of an app that is in it. It must be called before the worker starts, once.
 //
 // Whichever process gets a message of the app, by a ticket or because it has stored it, does the work if it has the
-// app. Otherwise it gives the message back, which is a hint for the processes that have the app: they claim it. A run stays
-// on the build of its deployment as long as a process has that. Otherwise those with another build go on, as they do
-// behind a URL.
+// app. Otherwise it gives the message back, which is a hint for the processes that have the app: they claim it. A run
+// stays on the build of its deployment as long as a process has that. Otherwise those with another build go on, as
+// they do behind a URL.
 func (q *Queue) Host(h *Hosted) { q.hosted = h }
 
 // callsApp reports whether the app's code is called for the delivery, if it was made to a server's function.

@@ -333,11 +333,11 @@ func DeleteRunMessages(ctx context.Context, tx pgx.Tx, project entities.Project,
 	return wrap("delete messages of runs", err)
 }
 
-// upsertWork stores a piece of work or makes the stored one due, and leases it if it has a reservation. Work that is new
-// is stored without the search for another, which costs a tenth of the statement that creates a run. Work in
+// upsertWork stores a piece of work or makes the stored one due, and leases it if it has a reservation. Work that is
+// new is stored without the search for another, which costs a tenth of the statement that creates a run. Work in
 // progress is marked to be done again, unless the new request is for later. Work that failed keeps its backoff unless
-// the request is urgent, and work that is parked stays so: it sees all new events when it runs. Work that waits for its
-// deployment keeps waiting if the new request is for later.
+// the request is urgent, and work that is parked stays so: it sees all new events when it runs. Work that waits for
+// its deployment keeps waiting if the new request is for later.
 func upsertWork(m message.Message, s *storedWork) pg.Write {
 	w := pg.Write{What: "enqueue work", SQL: `
 		INSERT INTO messages AS m (id, project, topic, deployment_id, run_id, work, subject, content_type, body,
@@ -431,10 +431,10 @@ func (q *Queue) Revive(ctx context.Context, tx pgx.Tx, m message.Message) (ended
 // extendSQL sets the time that the lease $1 lasts from now.
 const extendSQL = `UPDATE messages SET due_at = now() + $2 WHERE ` + OfLease
 
-// keepSQL restarts the lease $1 for the time $2 if less than that without $6 is left. Most commands follow the last ones
-// soon: a time that stays the same leaves the indexes as they are (a HOT update). $3 says whether the work must be done
-// again after this delivery. $4 is the request of a copy of the call that writes, or NULL, and $5 how many events the log
-// has then. See [Copy].
+// keepSQL restarts the lease $1 for the time $2 if less than that without $6 is left. Most commands follow the last
+// ones soon: a time that stays the same leaves the indexes as they are (a HOT update). $3 says whether the work must
+// be done again after this delivery. $4 is the request of a copy of the call that writes, or NULL, and $5 how many
+// events the log has then. See [Copy].
 const keepSQL = `
 	UPDATE messages
 	SET due_at = CASE WHEN due_at < now() + ($2::interval - $6::interval) THEN now() + $2 ELSE due_at END,

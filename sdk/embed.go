@@ -15,8 +15,8 @@ import (
 const EmbeddedServer = "http://embedded.stepwell"
 
 // Embed makes the app write to a server in the same process, which the client reaches, and returns the handler of that
-// server's calls. Nothing of it leaves the process, so calls need no signature. Package embedded calls it; an app can be
-// embedded once.
+// server's calls. Nothing of it leaves the process, so calls need no signature. Package embedded calls it; an app can
+// be embedded once.
 func (a *App) Embed(server *http.Client) (calls http.Handler, err error) {
 	if err := a.check(); err != nil {
 		return nil, err

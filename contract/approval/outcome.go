@@ -30,8 +30,9 @@ type Question struct {
 	Over   bool
 }
 
-// Outcome returns what has been decided; nil if nothing has, or if the hook asks for no decision. A hook asks for one if
-// it is an approval, or if its metadata has a question and it receives {"approved": true} or false, as from the Go SDK.
+// Outcome returns what has been decided; nil if nothing has, or if the hook asks for no decision. A hook asks for one
+// if it is an approval, or if its metadata has a question and it receives {"approved": true} or false, as from the Go
+// SDK.
 func (q Question) Outcome() *Outcome {
 	var m struct {
 		Approval  *Settings

@@ -1,6 +1,6 @@
 // Package rescue keeps a panic in the work of one project from ending the process, and with it the work of all others.
-// Each goroutine that works for a project does its work in [Do], or in [Loop] if it never ends. It logs to the logger of
-// its context; see [WithLogger].
+// Each goroutine that works for a project does its work in [Do], or in [Loop] if it never ends. It logs to the logger
+// of its context; see [WithLogger].
 package rescue
 
 import (

@@ -149,8 +149,8 @@ var (
 )
 
 // classOf returns the SQL for the class of a duration: 1 for up to 1 ms, and higher by one for each factor of √2; see
-// upperBound. It computes in floating point: logarithms of numerics would take longer than the rest of the statement. What
-// it subtracts keeps inexact results of whole powers in their class.
+// upperBound. It computes in floating point: logarithms of numerics would take longer than the rest of the statement.
+// What it subtracts keeps inexact results of whole powers in their class.
 func classOf(interval string) string {
 	return `1 + least(62, ceil(2 * ln(greatest(1, date_part('epoch', ` + interval + `) * 1000)) / ln(2::float8) - 1e-9))`
 }

@@ -13,7 +13,8 @@ import (
 )
 
 // Encoder encodes the events of a list, byte for byte as encoding/json does without escaping HTML, but without
-// reflection. Data that events share is encoded once, so it must not change meanwhile. The zero Encoder is ready to use.
+// reflection. Data that events share is encoded once, so it must not change meanwhile. The zero Encoder is ready to
+// use.
 type Encoder struct {
 	data map[*entities.EventData][]byte
 }

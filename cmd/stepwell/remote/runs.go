@@ -105,7 +105,7 @@ type needFlag struct {
 type listRunsCmd struct {
 	runListFilter
 	needFlag
-	OrderBy string `enum:",created,ended,need" default:"" placeholder:"ORDER" help:"Order by created (default), ended or need."`
+	OrderBy string `enum:",created,ended,need" default:"" placeholder:"ORDER" help:"Order by created, ended or need."`
 	paging
 }
 
