@@ -28,6 +28,14 @@ type testRequest struct {
 	endless bool
 }
 
+// permission returns the permission that the request needs; by route, they are those of the routes.
+func (tr testRequest) permission(byRoute map[string]auth.Permission) auth.Permission {
+	if tr.needs != "" {
+		return tr.needs
+	}
+	return byRoute[tr.route]
+}
+
 // names reports whether the request has one of the placeholders.
 func (tr testRequest) names(placeholders ...string) bool {
 	text := strings.Join(slices.Concat(tr.header, []string{tr.path, tr.body}), " ")

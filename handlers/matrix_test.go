@@ -228,12 +228,8 @@ type matrix struct {
 func (m *matrix) eachRole(permitted bool, do func(testRequest, admin.Role)) {
 	permissions := m.auth.Permissions()
 	for _, tr := range testRequests {
-		permission := permissions[tr.route]
-		if tr.needs != "" {
-			permission = tr.needs
-		}
 		for _, role := range admin.Roles() {
-			allowed := slices.Contains(rolesOf(permission), role) &&
+			allowed := slices.Contains(rolesOf(tr.permission(permissions)), role) &&
 				(!tr.operators || m.project == entities.DefaultProject) && (!tr.programs || m.sessions == nil)
 			if allowed == permitted {
 				do(tr, role)
@@ -341,7 +337,7 @@ func (o *otherProject) foreign(t *testing.T, tr testRequest, role admin.Role) {
 	t.Helper()
 	o.cells++
 	want := tr.foreign
-	if !slices.Contains(rolesOf(o.auth.Permissions()[tr.route]), role) || tr.operators && o.other != entities.DefaultProject ||
+	if !slices.Contains(rolesOf(tr.permission(o.auth.Permissions())), role) || tr.operators && o.other != entities.DefaultProject ||
 		tr.programs && o.sessions != nil {
 		want = http.StatusForbidden
 	} else if tr.operators {
