@@ -262,8 +262,12 @@ func (s whyScene) hooks(parent string) {
 	s.click("Resume …")
 	s.until("the hook is read", `document.querySelector("dialog select")?.value === "approval" && !document.querySelector("dialog .primary").disabled`)
 	resumeID := evaluate[string](s.tab, `/--resume-id ([0-9a-f-]{36})/.exec(document.querySelector("dialog .commands").textContent)[1]`)
-	evaluate[chromedp.Void](s.tab, `document.querySelector("dialog .primary").setAttribute("data-e2e", "")`)
-	s.do(chromedp.DoubleClick(`dialog [data-e2e]`))
+	harness.Eventually(s.t(), "the double click", func() bool { // what comes above the button may move it away
+		evaluate[chromedp.Void](s.tab, `{ const e = document.querySelector("dialog .primary"); e.setAttribute("data-e2e", "");
+			e.addEventListener("click", () => { window.twice = true; }, {once: true, capture: true}); }`)
+		s.do(chromedp.DoubleClick(`dialog [data-e2e]`))
+		return evaluate[bool](s.tab, `!!window.twice`)
+	})
 	s.wait(child, "hook_received")
 	var again struct{ Repeated bool }
 	s.call("POST", "/v1/runs/"+child+"/hooks/approval/resume", map[string]any{"resumeId": resumeID, "payload": map[string]any{"approved": true}}, &again)
