@@ -49,11 +49,11 @@ const readEvery = 5000;
 // Lookup is the page of a run for those who do not see what is in it.
 export function Lookup({ id }: { id: string }) {
   const path = { id };
-  const read = useResource((signal) => readRun(id, signal), [id], { every: readEvery });
+  const read = useResource((signal) => readRun(id, signal), [id], { on: ["runs"], every: readEvery });
   const run = read.data.value;
   const open = run && !hasEnded(run);
   const approvals = useResource(async (signal) => open ? approvalsIn(await callText(project.value, "GET /v1/approvals", { query: { runId: id }, signal })) : null,
-    [id, open], { every: open ? readEvery : 0 });
+    [id, open], { on: open ? ["runs"] : [], every: open ? readEvery : 0 });
   if (read.problem.value?.code === "run_not_found") {
     return <main class="page"><Empty title="There is no run with this ID"><p class="mono">{id}</p><a class="button" href={href(["overview"])}>Look up another one</a></Empty></main>;
   }
