@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -44,16 +43,12 @@ type Start struct {
 // StartTx starts a run when the transaction is committed, and returns the run's ID. With the option "onConflict":
 // "join", or with an "idempotencyKey" that was used before, there may be another run instead.
 func (s Stepwell) StartTx(ctx context.Context, tx Querier, start Start) (runID string, err error) {
-	options := maps.Clone(start.Options)
+	options := start.Options
 	if options == nil {
 		options = map[string]any{}
 	}
-	args, err := encoded(start.Input, options)
-	if err != nil {
-		return "", fmt.Errorf("start run of %s: %w", start.Workflow, err)
-	}
 	err = s.call(ctx, tx, &runID, "start_run($1, $2::json, $3::json, coalesce(nullif($4, ''), 'default'))",
-		start.Workflow, args[0], args[1], start.Project)
+		start.Workflow, inJSON{start.Input}, inJSON{options}, start.Project)
 	return runID, wrap(err, "start run of %s", start.Workflow)
 }
 
@@ -71,11 +66,8 @@ type Signal struct {
 
 // SignalTx sends a signal when the transaction is committed.
 func (s Stepwell) SignalTx(ctx context.Context, tx Querier, signal Signal) error {
-	args, err := encoded(signal.Data)
-	if err == nil {
-		err = s.call(ctx, tx, nil, "send_signal($1, $2::json, nullif($3, ''), coalesce(nullif($4, ''), 'default'))",
-			signal.Name, args[0], signal.ID, signal.Project)
-	}
+	err := s.call(ctx, tx, nil, "send_signal($1, $2::json, nullif($3, ''), coalesce(nullif($4, ''), 'default'))",
+		signal.Name, inJSON{signal.Data}, signal.ID, signal.Project)
 	return wrap(err, "send signal %s", signal.Name)
 }
 
@@ -93,11 +85,8 @@ type Resumption struct {
 
 // ResumeTx resumes a hook when the transaction is committed.
 func (s Stepwell) ResumeTx(ctx context.Context, tx Querier, r Resumption) error {
-	args, err := encoded(r.Payload)
-	if err == nil {
-		err = s.call(ctx, tx, nil, "resume_hook($1, $2::json, nullif($3, ''), coalesce(nullif($4, ''), 'default'))",
-			r.Token, args[0], r.ID, r.Project)
-	}
+	err := s.call(ctx, tx, nil, "resume_hook($1, $2::json, nullif($3, ''), coalesce(nullif($4, ''), 'default'))",
+		r.Token, inJSON{r.Payload}, r.ID, r.Project)
 	return wrap(err, "resume hook")
 }
 
@@ -115,11 +104,8 @@ type Message struct {
 
 // SendTx sends a message to an inbox when the transaction is committed.
 func (s Stepwell) SendTx(ctx context.Context, tx Querier, m Message) error {
-	args, err := encoded(m.Payload)
-	if err == nil {
-		err = s.call(ctx, tx, nil, "send_message($1, $2, $3::json, nullif($4, ''), coalesce(nullif($5, ''), 'default'))",
-			m.RunID, m.Inbox, args[0], m.ID, m.Project)
-	}
+	err := s.call(ctx, tx, nil, "send_message($1, $2, $3::json, nullif($4, ''), coalesce(nullif($5, ''), 'default'))",
+		m.RunID, m.Inbox, inJSON{m.Payload}, m.ID, m.Project)
 	return wrap(err, "send message to inbox %s of run %s", m.Inbox, m.RunID)
 }
 
@@ -155,40 +141,35 @@ func Step[T any](
 		if result, err = do(ctx, tx); err != nil {
 			return err
 		}
-		after, err := encoded(result)
-		if err != nil {
-			return err
-		}
-		return s.call(ctx, tx, nil, "end_step($1, $2, $3::json)", run, step, after[0])
+		return s.call(ctx, tx, nil, "end_step($1, $2, $3::json)", run, step, inJSON{result})
 	})
 	return result, wrap(err, "step %s", key)
 }
 
+// inJSON is an argument that is encoded as JSON; NULL for nil.
+type inJSON struct{ value any }
+
 // call calls a function of the schema, and scans its result unless that is nil.
-func (s Stepwell) call(ctx context.Context, tx Querier, result any, call string, args ...any) error {
-	row := tx.QueryRow(ctx, "SELECT "+pgx.Identifier{string(s)}.Sanitize()+"."+call, args...)
-	if result == nil {
-		return row.Scan(nil)
+func (s Stepwell) call(ctx context.Context, tx Querier, result any, call string, args ...any) (err error) {
+	for i, arg := range args {
+		if v, ok := arg.(inJSON); ok {
+			if args[i], err = v.encode(); err != nil {
+				return err
+			}
+		}
 	}
-	return row.Scan(result)
+	return tx.QueryRow(ctx, "SELECT "+pgx.Identifier{string(s)}.Sanitize()+"."+call, args...).Scan(result)
 }
 
-// encoded returns values as JSON; nil for nil.
-func encoded(values ...any) ([]*string, error) {
-	all := make([]*string, len(values))
-	for i, value := range values {
-		if value == nil {
-			continue
-		}
-		var b strings.Builder
-		encoder := json.NewEncoder(&b)
-		encoder.SetEscapeHTML(false)
-		if err := encoder.Encode(value); err != nil {
-			return nil, err
-		}
-		all[i] = new(strings.TrimSuffix(b.String(), "\n"))
+func (v inJSON) encode() (*string, error) {
+	if v.value == nil {
+		return nil, nil //nolint:nilnil // NULL
 	}
-	return all, nil
+	var b strings.Builder
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(v.value)
+	return new(strings.TrimSuffix(b.String(), "\n")), err
 }
 
 func wrap(err error, format string, args ...any) error {

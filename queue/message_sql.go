@@ -334,7 +334,7 @@ func DeleteRunMessages(ctx context.Context, tx pgx.Tx, project entities.Project,
 }
 
 // upsertWork stores a piece of work or makes the stored one due, and leases it if it has a reservation. Work that is
-// new is stored without the search for another, which costs a tenth of the statement that creates a run. Work in
+// new is stored without the search for another. Work in
 // progress is marked to be done again, unless the new request is for later. Work that failed keeps its backoff unless
 // the request is urgent, and work that is parked stays so: it sees all new events when it runs. Work that waits for
 // its deployment keeps waiting if the new request is for later.

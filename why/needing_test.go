@@ -1,6 +1,7 @@
 package why
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -110,5 +111,46 @@ func TestListsByNeed(t *testing.T) {
 	}
 	if diff := cmp.Diff([]Need{Stuck, Retrying}, needs); diff != "" || byNeed[149].Need() != Stuck {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestCountsOfFewRunsAreExact: all open runs are explained if they are few, whatever else leaves traces.
+func TestCountsOfFewRunsAreExact(t *testing.T) {
+	t.Parallel()
+	pool := manyRuns(t)
+	for _, sql := range []string{
+		// leaves 100 runs, and the messages of all
+		`DELETE FROM runs WHERE id = ANY (ARRAY(SELECT 'wrun_' || i FROM generate_series(101, 2000) i))`,
+		`UPDATE messages SET parked_at = now() WHERE id = 'msg_run100'`,
+	} {
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	counts, err := CountNeeds(t.Context(), pool, home)
+	want := map[Need]store.RunCount{Stuck: {Count: 1}, Retrying: {Count: 99}, Waiting: {}}
+	if diff := cmp.Diff(want, counts); err != nil || diff != "" {
+		t.Errorf("error %v (-want +got):\n%s", err, diff)
+	}
+}
+
+// TestCutCandidates: each once, and of too many the newest or the oldest.
+func TestCutCandidates(t *testing.T) {
+	t.Parallel()
+	var ids []entities.RunID
+	for i := range MaxNeeding + 2 {
+		ids = append(ids, entities.RunID(fmt.Sprintf("wrun_%06d", i)))
+	}
+	for oldest, want := range map[bool][2]entities.RunID{true: {"wrun_000000", "wrun_000999"}, false: {"wrun_000002", "wrun_001001"}} {
+		few, many := candidates{ids: ids[:MaxNeeding]}, candidates{ids: slices.Concat(ids, ids[:9])}
+		few.cut(oldest)
+		many.cut(oldest)
+		if few.more || len(few.ids) != MaxNeeding {
+			t.Errorf("oldest %v: %d of %d, more %v", oldest, len(few.ids), MaxNeeding, few.more)
+		}
+		got := [2]entities.RunID{slices.Min(many.ids), slices.Max(many.ids)}
+		if !many.more || len(many.ids) != MaxNeeding || got != want {
+			t.Errorf("oldest %v: got %v, %d, more %v, want %v", oldest, got, len(many.ids), many.more, want)
+		}
 	}
 }

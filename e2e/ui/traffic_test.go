@@ -42,7 +42,7 @@ func (b *tab) measure() *meter {
 			}
 			m.requests = append(m.requests, e.Request.Method+" "+u.RequestURI())
 		case *network.EventDataReceived:
-			m.bytes += max(e.EncodedDataLength, e.DataLength) // one of them may be told later
+			m.bytes += max(e.EncodedDataLength, e.DataLength) // one of them may come later
 			if m.live[e.RequestID] {
 				m.beats++
 			}
@@ -137,7 +137,7 @@ func TestIdlePagesAskForNothing(t *testing.T) {
 		}
 		return asked
 	}
-	for n := 0; len(quiet()) > 0; n++ { // what happened before is told, and read
+	for n := 0; len(quiet()) > 0; n++ { // what happened before is sent, and read
 		if n == 5 {
 			t.Fatalf("they still ask for %q", quiet())
 		}

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// held is how many bytes of an answer are held back until the handler ends, unless it flushes them. A longer answer is
-// passed on while it is written.
-const held = 64 << 10
+// buffered is how many bytes of an answer wait until the handler ends, unless it flushes them. A longer answer is passed on
+// while it is written.
+const buffered = 64 << 10
 
 // Transport is an [http.RoundTripper] that has a handler answer all requests, whatever their scheme and host are.
 type Transport struct{ Handler http.Handler }
@@ -69,7 +69,7 @@ type writer struct {
 	status int // 0 until the header is written
 	sent   http.Header
 	buffer bytes.Buffer
-	pipe   *io.PipeWriter // nil while the answer is held back
+	pipe   *io.PipeWriter // nil while the answer is buffered
 	lost   error          // why nobody reads the answer
 }
 
@@ -97,7 +97,7 @@ func (w *writer) Write(p []byte) (int, error) {
 		defer w.mu.Unlock()
 		return 0, w.lost
 	}
-	if w.pipe == nil && w.buffer.Len()+len(p) <= held {
+	if w.pipe == nil && w.buffer.Len()+len(p) <= buffered {
 		defer w.mu.Unlock()
 		return w.buffer.Write(p)
 	}
@@ -128,7 +128,7 @@ func (w *writer) SetWriteDeadline(at time.Time) error {
 	return nil
 }
 
-// pass begins to pass the answer on, and passes on what was held back. The caller holds the mutex, which it releases.
+// pass begins to pass the answer on, and passes on what was buffered. The caller holds the mutex, which it releases.
 func (w *writer) pass() error {
 	begin := w.pipe == nil && w.lost == nil
 	if begin {

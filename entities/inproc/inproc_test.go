@@ -27,7 +27,7 @@ func send(ctx context.Context, t *testing.T, h http.HandlerFunc, body string) (*
 // TestAnswers are those of a connection, whatever their length, and whether the handler flushes them.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
-	for _, size := range []int{0, 10, held, held + 1, 10 * held} {
+	for _, size := range []int{0, 10, buffered, buffered + 1, 10 * buffered} {
 		for _, flushes := range []bool{false, true} {
 			resp, err := send(t.Context(), t, func(w http.ResponseWriter, r *http.Request) {
 				body, _ := io.ReadAll(r.Body)

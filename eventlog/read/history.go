@@ -26,6 +26,8 @@ type HookHistory struct {
 	// DisposedAt is when the hook was disposed of, explicitly or by the end of its run and of its retention; nil if it
 	// is live.
 	DisposedAt *time.Time
+	// ClosedAt is when its run disposed of it explicitly; nil if it did not.
+	ClosedAt *time.Time
 	// RunEndedAt is when the run ended; nil if it has not.
 	RunEndedAt *time.Time
 }
@@ -84,7 +86,7 @@ func joinLatest(name string, event entities.EventType) string {
 var (
 	hookHistory = `
 		SELECT made.run_id, made.correlation_id AS id, made.seq, made.created_at, made.type, made.data,
-			received.at AS received_at, disposed.at AS disposed_at, r.completed_at AS run_ended_at
+			received.at AS received_at, disposed.at AS disposed_at, disposed.at AS closed_at, r.completed_at AS run_ended_at
 		FROM events made JOIN runs r ON r.id = made.run_id` +
 		joinLatest("received", entities.EventHookReceived) + joinLatest("disposed", entities.EventHookDisposed) + `
 		WHERE made.type IN ('hook_created', 'hook_conflict')`

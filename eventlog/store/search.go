@@ -34,7 +34,7 @@ type Found struct {
 	InAttributes, InWorkflows Searched
 }
 
-// Searched tells among how many names a search looked.
+// Searched is how many names a search looked among.
 type Searched struct {
 	Searched, Of int
 	// AtLeast says that counting stopped: there may be more than Of.

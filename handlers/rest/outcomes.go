@@ -137,8 +137,8 @@ func (s *Server) historyOutcomes(
 	var hooks []askingHook
 	for _, h := range all {
 		closed := time.Time{}
-		if h.DisposedAt != nil && h.DisposedAt != h.RunEndedAt {
-			closed = *h.DisposedAt
+		if h.ClosedAt != nil {
+			closed = *h.ClosedAt
 		}
 		a, ok := asking(string(h.ID), h.Seq, h.Data, h.ReceivedAt != nil, closed)
 		if ok && h.Type == entities.EventHookCreated {

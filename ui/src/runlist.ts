@@ -5,7 +5,7 @@ import { call, isRecalled } from "./api";
 import type { Run } from "./api.gen";
 import { clock } from "./clock";
 import { needOf, queryOf, type Filter } from "./lib/filter";
-import { dueAt, listOf, News, placeOf, rowsOf, shortestPause, withChanges, withPage, type Order, type RunList } from "./lib/runlist";
+import { dueAt, listOf, Pending, placeOf, rowsOf, shortestPause, withChanges, withPage, type Order, type RunList } from "./lib/runlist";
 import { hasEnded } from "./lib/status";
 import { covered, paused, useLive } from "./live";
 import { cameBack, href, page, project } from "./location";
@@ -89,8 +89,8 @@ export function useRuns(filter: Filter, text: string, by: Order): Runs {
   const readAt = useRef(0);
   const changed = useSignal(false); // an open run has changed, and nobody has said why it is not done
   const reading = useSignal(false);
-  const news = useRef(new News(scope));
-  if (news.current.of !== scope) news.current = new News(scope);
+  const pending = useRef(new Pending(scope));
+  if (pending.current.of !== scope) pending.current = new Pending(scope);
   const list = kept.value?.scope === scope ? kept.value.list : null;
   const read = async (signal: AbortSignal) => {
     const now = kept.peek();
@@ -99,7 +99,7 @@ export function useRuns(filter: Filter, text: string, by: Order): Runs {
     const limit = Math.max(pageSize, Math.min(largestPage, shown));
     changed.value = false;
     readAt.current = clock.now();
-    await news.current.read(() => call(project.value, "GET /v1/runs", { query: { ...query(), limit }, signal }),
+    await pending.current.read(() => call(project.value, "GET /v1/runs", { query: { ...query(), limit }, signal }),
       (page, since) => keep(since.reduce(withChanges, listOf(page, by)), page.data.length));
     return true;
   };
@@ -110,7 +110,7 @@ export function useRuns(filter: Filter, text: string, by: Order): Runs {
   const first = useResource(read, [scope], { every: pollEvery, ...(byReason && { on: reasonTopics, weight: reasonWeight }) });
   useLive(byReason ? "" : `runs ${by} ${text}`, () => ({ ...queryOf(filter, clock.now()), runs: true }), (m) => {
     if (m.kind !== "runs") return;
-    news.current.note(m.data);
+    pending.current.note(m.data);
     const now = kept.peek();
     if (now?.scope !== scope) return;
     const next = withChanges(now.list, m.data);
@@ -132,7 +132,7 @@ export function useRuns(filter: Filter, text: string, by: Order): Runs {
     reading.value = true;
     try {
       const next = { ...query(), limit: pageSize, cursor: list.cursor };
-      await news.current.read(() => call(project.value, "GET /v1/runs", { query: next }), (page, since) => {
+      await pending.current.read(() => call(project.value, "GET /v1/runs", { query: next }), (page, since) => {
         const now = kept.peek();
         if (now?.scope === scope) keep(since.reduce(withChanges, withPage(now.list, page)), now.read + page.data.length);
       });

@@ -1,7 +1,7 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
 import type { ReasonKind, Run, RunReason, Verdict } from "../src/api.gen";
-import { dueAt, listOf, News, rowsOf, shortestPause, withChanges } from "../src/lib/runlist";
+import { dueAt, listOf, Pending, rowsOf, shortestPause, withChanges } from "../src/lib/runlist";
 import { stateOfRun, whenOf } from "../src/lib/status";
 
 const now = Date.parse("2026-11-22T14:00:00.000Z");
@@ -56,15 +56,15 @@ test("a message leaves a run its reason until it ends", () => {
 
 test("a page that is read is as new as what came meanwhile, and another list has none of it", async () => {
   const change = (id: string) => ({ runs: [run({ id })], gone: [] });
-  const read = async (news: News, meanwhile: () => void) => {
+  const read = async (pending: Pending, meanwhile: () => void) => {
     let ids: string[] = [];
-    await news.read(async () => meanwhile(), (_, since) => (ids = since.flatMap((m) => m.runs.map((r) => r.id))));
+    await pending.read(async () => meanwhile(), (_, since) => (ids = since.flatMap((m) => m.runs.map((r) => r.id))));
     return ids;
   };
-  const news = new News("all");
-  news.note(change("before"));
-  assert.deepEqual(await read(news, () => news.note(change("meanwhile"))), ["meanwhile"]);
-  assert.deepEqual(await read(news, () => {}), []);
-  const other = new News("failed");
-  assert.deepEqual(await read(other, () => news.note(change("of all"))), []);
+  const pending = new Pending("all");
+  pending.note(change("before"));
+  assert.deepEqual(await read(pending, () => pending.note(change("meanwhile"))), ["meanwhile"]);
+  assert.deepEqual(await read(pending, () => {}), []);
+  const other = new Pending("failed");
+  assert.deepEqual(await read(other, () => pending.note(change("of all"))), []);
 });

@@ -113,7 +113,7 @@ func eventLine(e api.Event) string {
 }
 
 // addVote adds to the data of an event that is a vote who has voted how, which its payload says. It reads the payload
-// unless the event has it. Who may not see payloads is told nothing.
+// unless the event has it. Without the right to see payloads, nothing is added.
 func (s *Session) addVote(ctx context.Context, e api.Event) {
 	if string(e.Data["verified"]) != `"vote"` {
 		return

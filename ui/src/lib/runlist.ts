@@ -70,12 +70,12 @@ export function withChanges(list: RunList, news: LiveRuns): RunList {
   return { ...list, runs, gone };
 }
 
-// News are the changes of a list that came since a reading of it began, while there is one: they may be newer than what is read.
-export class News {
+// Pending are the changes of a list that came since a reading of it began, while there is one: they may be newer than what is read.
+export class Pending {
   private readings = 0;
   private list: LiveRuns[] = [];
 
-  // What the list shows: changes of another list are no news of this one.
+  // What the list shows: changes of another list do not count for this one.
   constructor(readonly of: string) {}
 
   // read uses what is read, and what came meanwhile.
