@@ -69,7 +69,7 @@ var onlyFor = map[string][]string{
 	"github.com/prometheus":                 {"handlers/telemetry", "_test.go"},
 	"go.opentelemetry.io":                   {"handlers/telemetry", "cmd/stepwell", "_test.go"},
 	"github.com/exaring/otelpgx":            {"server", "_test.go"},
-	"testing":                               {"e2e/harness", "migrations/testdb", "eventlog/archive/s3test", "migrations/testdb/gate", "_test.go"},
+	"testing":                               {"e2e/harness", "server/servertest", "migrations/testdb", "eventlog/archive/s3test", "migrations/testdb/gate", "_test.go"},
 	"net/http/httptest":                     {"_test.go"},
 	"github.com/google/go-cmp":              {"migrations/testdb/gate", "_test.go"},
 	"pgregory.net/rapid":                    {"_test.go"},

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/server/servertest"
 )
 
 // freeAddress returns an address of the loopback interface at which nothing listens.
@@ -74,17 +75,17 @@ func TestServerWaitsForItsDatabase(t *testing.T) {
 	go func() { started <- s.Start(t.Context()) }()
 	var resp *http.Response
 	until(t, "the server listens", func() bool {
-		resp, err = try(t, http.MethodGet, base+"/readyz", "")
+		resp, err = servertest.Try(t, http.MethodGet, base+"/readyz", "")
 		return err == nil
 	})
 	body, _ := io.ReadAll(resp.Body)
 	if resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(body), "waiting for the database") {
 		t.Errorf("got %d %s from /readyz, want 503 that says what it waits for", resp.StatusCode, body)
 	}
-	if got := request(t, http.MethodGet, base+"/healthz", ""); got.StatusCode != http.StatusOK {
+	if got := servertest.Request(t, http.MethodGet, base+"/healthz", ""); got.StatusCode != http.StatusOK {
 		t.Errorf("got %d from /healthz, want 200", got.StatusCode)
 	}
-	refused := request(t, http.MethodPost, base+"/v1/runs", "{}")
+	refused := servertest.Request(t, http.MethodPost, base+"/v1/runs", "{}")
 	var answer struct{ Error struct{ Code string } }
 	if err := json.NewDecoder(refused.Body).Decode(&answer); err != nil || answer.Error.Code != "database_unavailable" ||
 		refused.StatusCode != http.StatusServiceUnavailable || refused.Header.Get("Retry-After") == "" {
@@ -96,7 +97,7 @@ func TestServerWaitsForItsDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Stop(context.Background())
-	if got := request(t, http.MethodGet, base+"/readyz", ""); got.StatusCode != http.StatusOK {
+	if got := servertest.Request(t, http.MethodGet, base+"/readyz", ""); got.StatusCode != http.StatusOK {
 		t.Errorf("got %d from /readyz, want 200", got.StatusCode)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/server/servertest"
 )
 
 // TestFullDiskMakesServerUnready: after single statements and batches, and only for a while.
@@ -22,7 +23,7 @@ func TestFullDiskMakesServerUnready(t *testing.T) {
 	var shift atomic.Int64
 	s.disk.now = func() time.Time { return time.Now().Add(time.Duration(shift.Load())) }
 	ready := func() (int, string) {
-		got := request(t, http.MethodGet, base+"/readyz", "")
+		got := servertest.Request(t, http.MethodGet, base+"/readyz", "")
 		body, err := io.ReadAll(got.Body)
 		if err != nil {
 			t.Fatal(err)
@@ -41,7 +42,7 @@ func TestFullDiskMakesServerUnready(t *testing.T) {
 	}
 	for name, write := range map[string]func() int{
 		"statement": func() int {
-			return request(t, http.MethodPost, base+"/sdk/queues-proxy/api/v3/topic/__wkf_step_a", "x", "Vqs-Deployment-Id", "shop").StatusCode
+			return servertest.Request(t, http.MethodPost, base+"/sdk/queues-proxy/api/v3/topic/__wkf_step_a", "x", "Vqs-Deployment-Id", "shop").StatusCode
 		},
 		"batch": func() int {
 			var b pgx.Batch

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/server/servertest"
 )
 
 func TestMain(m *testing.M) { testdb.Main(m) }
@@ -41,49 +42,6 @@ func mustStart(t *testing.T, s *Server) {
 	}))
 }
 
-// request sends a request and returns the response. The test closes its body.
-func request(t *testing.T, method, url, body string, header ...string) *http.Response {
-	t.Helper()
-	resp, err := try(t, method, url, body, header...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp
-}
-
-// try is request for goroutines other than the test's own.
-func try(t *testing.T, method, url, body string, header ...string) (*http.Response, error) {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	for i := 0; i < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err == nil {
-		t.Cleanup(func() { _ = resp.Body.Close() })
-	}
-	return resp, err
-}
-
-// wantStopped checks that a server has closed its listener and its pool.
-func wantStopped(t *testing.T, s *Server) {
-	t.Helper()
-	if s.addr != "" {
-		if conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.addr); err == nil {
-			_ = conn.Close()
-			t.Error("the server still listens")
-		}
-	}
-	if s.pool != nil {
-		if err := s.pool.Ping(t.Context()); err == nil {
-			t.Error("the pool is still open")
-		}
-	}
-}
-
 func TestRolesServeOrDeliver(t *testing.T) {
 	t.Parallel()
 	for r, want := range map[Role]struct {
@@ -94,12 +52,12 @@ func TestRolesServeOrDeliver(t *testing.T) {
 			s := newServer(t, testdb.New(t), r)
 			mustStart(t, s)
 			for _, probe := range []string{"/healthz", "/readyz"} {
-				if got := request(t, http.MethodGet, "http://"+s.addr+probe, ""); got.StatusCode != http.StatusOK {
+				if got := servertest.Request(t, http.MethodGet, "http://"+s.addr+probe, ""); got.StatusCode != http.StatusOK {
 					t.Errorf("%s: got %s", probe, got.Status)
 				}
 			}
 			for _, path := range []string{"/v1/deployments", "/sdk/v2/runs", "/clients/world.tgz"} {
-				got := request(t, http.MethodGet, "http://"+s.addr+path, "")
+				got := servertest.Request(t, http.MethodGet, "http://"+s.addr+path, "")
 				if (got.StatusCode == http.StatusOK) != want.api {
 					t.Errorf("%s: got %s, want it served: %v", path, got.Status, want.api)
 				}
@@ -108,7 +66,7 @@ func TestRolesServeOrDeliver(t *testing.T) {
 				t.Errorf("delivers: %v, want %v", s.worker != nil, want.delivers)
 			}
 			s.Stop(t.Context())
-			wantStopped(t, s)
+			servertest.WantStopped(t, s.addr, s.pool)
 		})
 	}
 }
@@ -128,11 +86,11 @@ func TestConcurrentStartOnEmptyDatabase(t *testing.T) {
 			t.Errorf("server %d: %v", i, errs[i])
 			continue
 		}
-		if got := request(t, http.MethodGet, "http://"+s.addr+"/sdk/v2/runs", ""); got.StatusCode != http.StatusOK {
+		if got := servertest.Request(t, http.MethodGet, "http://"+s.addr+"/sdk/v2/runs", ""); got.StatusCode != http.StatusOK {
 			t.Errorf("server %d: got %s", i, got.Status)
 		}
 		s.Stop(t.Context())
-		wantStopped(t, s)
+		servertest.WantStopped(t, s.addr, s.pool)
 	}
 }
 
@@ -162,7 +120,7 @@ func TestStartFails(t *testing.T) {
 			if err := s.Start(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want an error about %s", err, tt.want)
 			}
-			wantStopped(t, s)
+			servertest.WantStopped(t, s.addr, s.pool)
 		})
 	}
 }
@@ -172,7 +130,7 @@ func TestDeploymentsAreRegisteredAtStart(t *testing.T) {
 	s := newServer(t, testdb.New(t), RoleAPI)
 	s.Deployments = map[string]string{"shop": "http://127.0.0.1:3000"}
 	mustStart(t, s)
-	body, err := io.ReadAll(request(t, http.MethodGet, "http://"+s.addr+"/v1/deployments", "").Body)
+	body, err := io.ReadAll(servertest.Request(t, http.MethodGet, "http://"+s.addr+"/v1/deployments", "").Body)
 	if err != nil || !strings.Contains(string(body), `"id":"shop","url":"http://127.0.0.1:3000"`) {
 		t.Errorf("got %s and %v", body, err)
 	}
@@ -225,12 +183,12 @@ func await(t *testing.T, what string, c <-chan struct{}) {
 func workAndAcknowledge(t *testing.T, topic string, delivery http.Header) error {
 	lease := topic + "/consumer/default/lease/" + delivery.Get("Ce-Vqsreceipthandle")
 	for range 50 {
-		got, err := try(t, http.MethodPatch, lease, `{"visibilityTimeoutSeconds":300}`)
+		got, err := servertest.Try(t, http.MethodPatch, lease, `{"visibilityTimeoutSeconds":300}`)
 		if err != nil || got.StatusCode != http.StatusNoContent {
 			return fmt.Errorf("extend: %v, %w", got, err)
 		}
 	}
-	got, err := try(t, http.MethodDelete, lease, "")
+	got, err := servertest.Try(t, http.MethodDelete, lease, "")
 	if err != nil || got.StatusCode != http.StatusNoContent {
 		return fmt.Errorf("acknowledge: %v, %w", got, err)
 	}
@@ -267,12 +225,12 @@ func TestShutdownFinishesDeliveries(t *testing.T) {
 	}()
 	await(t, "the start", ready)
 	base := "http://" + s.addr + "/sdk"
-	sent := request(t, http.MethodPost, base+"/queues-proxy/api/v3/topic/__wkf_step_a", "x", "Vqs-Deployment-Id", "shop")
+	sent := servertest.Request(t, http.MethodPost, base+"/queues-proxy/api/v3/topic/__wkf_step_a", "x", "Vqs-Deployment-Id", "shop")
 	if sent.StatusCode != http.StatusCreated {
 		t.Fatalf("send: got %s", sent.Status)
 	}
 	await(t, "the delivery", started)
-	stream := request(t, http.MethodGet, base+"/v2/stream/strm_1", "")
+	stream := servertest.Request(t, http.MethodGet, base+"/v2/stream/strm_1", "")
 
 	cancel()
 	if err := <-worked; err != nil {
@@ -288,7 +246,7 @@ func TestShutdownFinishesDeliveries(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Errorf("serve: %v", err)
 	}
-	wantStopped(t, s)
+	servertest.WantStopped(t, s.addr, s.pool)
 	conn, err := pgx.Connect(t.Context(), dsn)
 	if err != nil {
 		t.Fatal(err)
@@ -310,5 +268,5 @@ func TestServeEndsWhenListenerFails(t *testing.T) {
 	if err := s.Serve(t.Context()); !errors.Is(err, http.ErrServerClosed) {
 		t.Errorf("got %v, want %v", err, http.ErrServerClosed)
 	}
-	wantStopped(t, s)
+	servertest.WantStopped(t, s.addr, s.pool)
 }

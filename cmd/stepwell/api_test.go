@@ -22,6 +22,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/server"
+	"github.com/stepwell-dev/stepwell/server/servertest"
 )
 
 // functionCall is the part of a function call that the test function reads.
@@ -335,7 +336,7 @@ func TestJSONOutputIsTheResponse(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		body, err := io.ReadAll(request(t, http.MethodGet, "http://"+s.Addr()+strings.ReplaceAll(path, "RUN", c.run), "",
+		body, err := io.ReadAll(servertest.Request(t, http.MethodGet, "http://"+s.Addr()+strings.ReplaceAll(path, "RUN", c.run), "",
 			"Authorization", "Bearer key").Body)
 		if err != nil {
 			t.Fatal(err)

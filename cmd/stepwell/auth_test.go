@@ -15,6 +15,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/server"
+	"github.com/stepwell-dev/stepwell/server/servertest"
 )
 
 func TestServeRequiresKeyUnlessOpen(t *testing.T) {
@@ -111,7 +112,7 @@ func TestDevRequiresKeyUnlessLoopback(t *testing.T) {
 		case <-out.seen:
 			_, addr, _ := strings.Cut(banner.String(), "up at http://")
 			addr, _, _ = strings.Cut(addr, "\n")
-			got := request(t, http.MethodGet, "http://"+strings.Replace(addr, "[::]", "127.0.0.1", 1)+"/v1/runs", "")
+			got := servertest.Request(t, http.MethodGet, "http://"+strings.Replace(addr, "[::]", "127.0.0.1", 1)+"/v1/runs", "")
 			if got.StatusCode != tt.status {
 				t.Errorf("%+v: got %s", tt, got.Status)
 			}

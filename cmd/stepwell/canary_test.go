@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/stepwell-dev/stepwell/server/servertest"
 )
 
 // canary marks all confidential data in the test below.
@@ -114,10 +116,10 @@ func TestTelemetryHasNoPayloads(t *testing.T) {
 	for i, path := range []string{
 		"/v1/runs?cursor=" + canary, "/v1/hooks/" + canary + "/resume", "/sdk/v2/hooks/by-token?token=" + canary,
 	} {
-		request(t, []string{"GET", "POST", "GET"}[i], "http://"+s.Addr()+path, `{"`+canary+`":1}`, "X-Request-Id", canary+" no ID",
+		servertest.Request(t, []string{"GET", "POST", "GET"}[i], "http://"+s.Addr()+path, `{"`+canary+`":1}`, "X-Request-Id", canary+" no ID",
 			"Authorization", "Bearer "+s.config.APIKey)
 	}
-	request(t, "GET", "http://"+s.Addr()+"/v1/runs", "", "Authorization", "Bearer wrong-"+canary)
+	servertest.Request(t, "GET", "http://"+s.Addr()+"/v1/runs", "", "Authorization", "Bearer wrong-"+canary)
 	logged.waitFor(t, "route=/v1/hooks/:token/resume")
 	for !strings.Contains(fmt.Sprint(ask(t, s, "GET", "/v1/runs/"+id+"/hooks", "")), "choosy") {
 		time.Sleep(10 * time.Millisecond) // the test's own time limit

@@ -19,6 +19,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
 	"github.com/stepwell-dev/stepwell/server"
+	"github.com/stepwell-dev/stepwell/server/servertest"
 )
 
 // asCommand is the environment variable that makes the test binary run as the command.
@@ -124,7 +125,7 @@ const stepTopic = "/sdk/queues-proxy/api/v3/topic/__wkf_step_a"
 
 func send(t *testing.T, base string) {
 	t.Helper()
-	got := request(t, http.MethodPost, base+stepTopic, "x", "Vqs-Deployment-Id", "shop")
+	got := servertest.Request(t, http.MethodPost, base+stepTopic, "x", "Vqs-Deployment-Id", "shop")
 	if got.StatusCode != http.StatusCreated {
 		t.Fatalf("send: got %s", got.Status)
 	}
@@ -134,7 +135,7 @@ func send(t *testing.T, base string) {
 func lease(t *testing.T, base, method string, call http.Header) int {
 	t.Helper()
 	url := base + stepTopic + "/consumer/default/lease/" + call.Get("Ce-Vqsreceipthandle")
-	return request(t, method, url, `{"visibilityTimeoutSeconds":300}`).StatusCode
+	return servertest.Request(t, method, url, `{"visibilityTimeoutSeconds":300}`).StatusCode
 }
 
 // mostTakeover is how long a takeover may take on a busy machine. It should be 5 s; without one, it is the lease's 5 min.

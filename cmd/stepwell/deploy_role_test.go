@@ -15,6 +15,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/server"
+	"github.com/stepwell-dev/stepwell/server/servertest"
 )
 
 // newRole executes deploy/postgres/role.sql in an empty database, under another name because roles are the cluster's,
@@ -62,15 +63,15 @@ func TestLeastPrivilegedRole(t *testing.T) {
 	t.Cleanup(function.Close)
 	base := "http://" + s.Addr()
 	header := []string{"Content-Type", "application/json"}
-	request(t, http.MethodPut, base+"/v1/deployments/f", `{"url": "`+function.URL+`"}`, header...)
-	started := request(t, http.MethodPost, base+"/v1/runs", `{"workflow": "w", "deployment": "f"}`, header...)
+	servertest.Request(t, http.MethodPut, base+"/v1/deployments/f", `{"url": "`+function.URL+`"}`, header...)
+	started := servertest.Request(t, http.MethodPost, base+"/v1/runs", `{"workflow": "w", "deployment": "f"}`, header...)
 	body, err := io.ReadAll(started.Body)
 	if err != nil || started.StatusCode/100 != 2 {
 		t.Fatalf("start: %s %s %v", started.Status, body, err)
 	}
 	_, id, _ := strings.Cut(string(body), `"id":"`)
 	id, _, _ = strings.Cut(id, `"`)
-	ended, err := io.ReadAll(request(t, http.MethodGet, base+"/v1/runs/"+id+"/wait?timeout=20s", "").Body)
+	ended, err := io.ReadAll(servertest.Request(t, http.MethodGet, base+"/v1/runs/"+id+"/wait?timeout=20s", "").Body)
 	if err != nil || !strings.Contains(string(ended), `"status":"completed"`) {
 		t.Errorf("the run: %s, %v", ended, err)
 	}

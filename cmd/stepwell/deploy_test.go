@@ -19,6 +19,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/server"
+	"github.com/stepwell-dev/stepwell/server/servertest"
 )
 
 // deployFolder holds the manifests.
@@ -207,7 +208,7 @@ func TestManifestProbesSucceed(t *testing.T) {
 				return
 			}
 			probes++
-			if got := request(t, http.MethodGet, "http://"+s.Addr()+text(probe["path"]), ""); got.StatusCode != http.StatusOK {
+			if got := servertest.Request(t, http.MethodGet, "http://"+s.Addr()+text(probe["path"]), ""); got.StatusCode != http.StatusOK {
 				t.Errorf("%s: %s returns %s", m.file, probe["path"], got.Status)
 			}
 			if probe["port"] != "http" && probe["port"] != 8788 {
@@ -288,7 +289,7 @@ func TestManifestsAllowFullDrains(t *testing.T) {
 		if asked == nil || asked[1] != set["STEPWELL_DRAIN_BUDGET"] || asked[2] != asked[1] {
 			t.Errorf("%s: the scheduler requests %v, want the server's budget", file, asked)
 		}
-		if got := request(t, http.MethodPost, "http://"+s.Addr()+"/internal/drain?linger=0s&budget="+asked[1], ""); got.StatusCode != http.StatusOK {
+		if got := servertest.Request(t, http.MethodPost, "http://"+s.Addr()+"/internal/drain?linger=0s&budget="+asked[1], ""); got.StatusCode != http.StatusOK {
 			t.Errorf("%s: %s", file, got.Status)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/server"
+	"github.com/stepwell-dev/stepwell/server/servertest"
 )
 
 // trip is a workflow endpoint: two parallel steps, a wait, and a hook. It counts the calls of its steps.
@@ -104,7 +105,7 @@ func (w *trip) wantStepsCalledOnce(t *testing.T) {
 // ask sends a request with the key and returns the body of a 2xx response.
 func (p *platform) ask(t *testing.T, method, path, body string) string {
 	t.Helper()
-	resp := request(t, method, p.URL+path, body, "Authorization", "Bearer "+drainKey, "Content-Type", "application/json")
+	resp := servertest.Request(t, method, p.URL+path, body, "Authorization", "Bearer "+drainKey, "Content-Type", "application/json")
 	answer, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode/100 != 2 {
 		t.Fatalf("%s %s: %s, %s, %v", method, path, resp.Status, answer, err)
@@ -224,7 +225,7 @@ func TestAPIKeyIsNotInTheServersOwnRequests(t *testing.T) {
 		{http.MethodGet, "/v1/keys", http.StatusUnauthorized},
 		{http.MethodGet, "/metrics", http.StatusUnauthorized},
 	} {
-		resp := request(t, tt.method, p.URL+tt.path, "", "Authorization", token)
+		resp := servertest.Request(t, tt.method, p.URL+tt.path, "", "Authorization", token)
 		if resp.StatusCode != tt.want {
 			t.Errorf("%s %s with the token: got %s, want %d", tt.method, tt.path, resp.Status, tt.want)
 		}
@@ -241,7 +242,7 @@ func TestStartThatWaitsInFunctionMode(t *testing.T) {
 	}))
 	t.Cleanup(app.Close)
 	p.ask(t, http.MethodPut, "/v1/deployments/trips", `{"url": "`+app.URL+`"}`)
-	resp := request(t, http.MethodPost, p.URL+"/v1/runs", `{"workflow": "trip"}`,
+	resp := servertest.Request(t, http.MethodPost, p.URL+"/v1/runs", `{"workflow": "trip"}`,
 		"Authorization", "Bearer "+drainKey, "Content-Type", "application/json", "Prefer", "wait=60")
 	if got, err := io.ReadAll(resp.Body); err != nil || !strings.Contains(string(got), `"output":"home"`) {
 		t.Errorf("got %s, %v", got, err)
@@ -256,7 +257,7 @@ func TestLongPollEndsInFunctionMode(t *testing.T) {
 	runID := p.startRun(t, app.url)
 	ended := make(chan string, 1)
 	go func() {
-		resp, err := try(t, http.MethodGet, p.URL+"/v1/runs/"+runID+"/wait?timeout=30s", "", "Authorization", "Bearer "+drainKey)
+		resp, err := servertest.Try(t, http.MethodGet, p.URL+"/v1/runs/"+runID+"/wait?timeout=30s", "", "Authorization", "Bearer "+drainKey)
 		if err != nil {
 			ended <- err.Error()
 			return
@@ -348,7 +349,7 @@ func TestDrainRequestIsValidated(t *testing.T) {
 		{http.MethodPost, "/internal/drain", drainKey, http.StatusOK},
 		{http.MethodPost, "/internal/drain?budget=1s&linger=1ms", drainKey, http.StatusOK},
 	} {
-		resp := request(t, tt.method, "http://"+s.Addr()+tt.path, "", "Authorization", "Bearer "+tt.key)
+		resp := servertest.Request(t, tt.method, "http://"+s.Addr()+tt.path, "", "Authorization", "Bearer "+tt.key)
 		body, err := io.ReadAll(resp.Body)
 		if resp.StatusCode != tt.want || err != nil {
 			t.Errorf("%s %s: got %s, want %d", tt.method, tt.path, resp.Status, tt.want)
@@ -360,7 +361,7 @@ func TestDrainRequestIsValidated(t *testing.T) {
 	}
 	all := newServer(t, testdb.New(t), server.RoleAll)
 	mustStart(t, all)
-	if got := request(t, http.MethodPost, "http://"+all.Addr()+"/internal/drain", ""); got.StatusCode != http.StatusNotFound {
+	if got := servertest.Request(t, http.MethodPost, "http://"+all.Addr()+"/internal/drain", ""); got.StatusCode != http.StatusNotFound {
 		t.Errorf("role all: got %s", got.Status)
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"net"
-	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/server"
+	"github.com/stepwell-dev/stepwell/server/servertest"
 )
 
 // TestMain runs the command instead of the tests if a test has started this process as the command.
@@ -45,46 +44,11 @@ func mustStart(t *testing.T, s *program) {
 	}))
 }
 
-// request sends a request and returns the response. The test closes its body.
-func request(t *testing.T, method, url, body string, header ...string) *http.Response {
+// wantStopped checks that a program has closed its listener and its pool.
+func wantStopped(t *testing.T, p *program) {
 	t.Helper()
-	resp, err := try(t, method, url, body, header...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp
-}
-
-// try is request for goroutines other than the test's own.
-func try(t *testing.T, method, url, body string, header ...string) (*http.Response, error) {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	for i := 0; i < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err == nil {
-		t.Cleanup(func() { _ = resp.Body.Close() })
-	}
-	return resp, err
-}
-
-// wantStopped checks that a server has closed its listener and its pool.
-func wantStopped(t *testing.T, s *program) {
-	t.Helper()
-	if s.Server != nil && s.Addr() != "" {
-		if conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.Addr()); err == nil {
-			_ = conn.Close()
-			t.Error("the server still listens")
-		}
-	}
-	if s.Server != nil && s.Pool() != nil {
-		if err := s.Pool().Ping(t.Context()); err == nil {
-			t.Error("the pool is still open")
-		}
+	if p.Server != nil {
+		servertest.WantStopped(t, p.Addr(), p.Pool())
 	}
 }
 

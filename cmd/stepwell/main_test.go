@@ -25,6 +25,7 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/localpg"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/server"
+	"github.com/stepwell-dev/stepwell/server/servertest"
 )
 
 // commandLine executes the command lines of a test one after the other with one parser: with the race detector, making
@@ -286,10 +287,10 @@ func TestDevRunsAPrivatePostgres(t *testing.T) {
 	t.Parallel()
 	dir := devDir(t)
 	addr, dsn, cancel, done := startDev(t, dir)
-	if got := request(t, http.MethodGet, "http://"+addr+"/readyz", ""); got.StatusCode != http.StatusOK {
+	if got := servertest.Request(t, http.MethodGet, "http://"+addr+"/readyz", ""); got.StatusCode != http.StatusOK {
 		t.Errorf("got %s", got.Status)
 	}
-	put := request(t, http.MethodPut, "http://"+addr+"/v1/deployments/shop", `{"url":"http://127.0.0.1:9"}`,
+	put := servertest.Request(t, http.MethodPut, "http://"+addr+"/v1/deployments/shop", `{"url":"http://127.0.0.1:9"}`,
 		"Content-Type", "application/json")
 	if put.StatusCode != http.StatusOK {
 		t.Errorf("put: got %s", put.Status)
@@ -305,7 +306,7 @@ func TestDevRunsAPrivatePostgres(t *testing.T) {
 
 	// The data is kept, and the server ends when its Postgres does.
 	addr, _, _, done = startDev(t, dir)
-	list, err := io.ReadAll(request(t, http.MethodGet, "http://"+addr+"/v1/deployments", "").Body)
+	list, err := io.ReadAll(servertest.Request(t, http.MethodGet, "http://"+addr+"/v1/deployments", "").Body)
 	if err != nil || !strings.Contains(string(list), `"id":"shop"`) {
 		t.Errorf("got %s and %v, want the deployment", list, err)
 	}

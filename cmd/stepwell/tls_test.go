@@ -23,6 +23,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/server"
+	"github.com/stepwell-dev/stepwell/server/servertest"
 )
 
 // certificateFiles are the files of a server's certificate.
@@ -159,7 +160,7 @@ func TestTLSServerRefusesPlainAndOldConnections(t *testing.T) {
 	s := newServer(t, testdb.New(t), server.RoleAPI)
 	s.config.TLSCert, s.config.TLSKey = files.cert, files.key
 	mustStart(t, s)
-	if got := request(t, http.MethodGet, "http://"+s.Addr()+"/healthz", ""); got.StatusCode != http.StatusBadRequest {
+	if got := servertest.Request(t, http.MethodGet, "http://"+s.Addr()+"/healthz", ""); got.StatusCode != http.StatusBadRequest {
 		t.Errorf("plain HTTP: got %s", got.Status)
 	}
 	old := tlsClient(t, cert)

@@ -24,6 +24,7 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/server"
+	"github.com/stepwell-dev/stepwell/server/servertest"
 )
 
 // object is a JSON object.
@@ -79,7 +80,7 @@ func newTracedServer(t *testing.T) (*program, *tracetest.SpanRecorder) {
 func ask(t *testing.T, s *program, method, path, body string, header ...string) object {
 	t.Helper()
 	header = append([]string{"Content-Type", "application/json", "Authorization", "Bearer " + s.config.APIKey}, header...)
-	resp := request(t, method, "http://"+s.Addr()+path, body, header...)
+	resp := servertest.Request(t, method, "http://"+s.Addr()+path, body, header...)
 	data, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode/100 != 2 {
 		t.Fatalf("%s %s: got %s, %v: %s", method, path, resp.Status, err, data)
@@ -274,7 +275,7 @@ func TestWebhookCallerIsLinkedNotJoined(t *testing.T) {
 	s, recorder := newTracedServer(t)
 	mustStart(t, s)
 	const caller = "0af7651916cd43dd8448eb211c80319c"
-	request(t, "POST", "http://"+s.Addr()+"/hooks/none", "{}", "Traceparent", "00-"+caller+"-b7ad6b7169203331-01")
+	servertest.Request(t, "POST", "http://"+s.Addr()+"/hooks/none", "{}", "Traceparent", "00-"+caller+"-b7ad6b7169203331-01")
 	for deadline := time.Now().Add(waitLimit); len(recorder.Ended()) == 0 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond) // the span ends after the response
 	}
@@ -291,7 +292,7 @@ func TestTracesAreExported(t *testing.T) {
 	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { exported <- r }))
 	t.Cleanup(collector.Close)
 	server := serveInChild(t, testdb.New(t), "OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL)
-	request(t, http.MethodGet, server.base+"/v1/runs", "")
+	servertest.Request(t, http.MethodGet, server.base+"/v1/runs", "")
 	server.signal(t, syscall.SIGTERM)
 	select {
 	case r := <-exported:
