@@ -40,7 +40,7 @@ export function isRecalled(signal: AbortSignal): boolean {
   return recalled.has(signal);
 }
 
-// recall does a reading with the last answers to its requests, and tells when they were read; null if one is not known.
+// recall does a reading with the last answers to its requests, and returns when they were read; null if one is not known.
 export async function recall<T>(read: (signal: AbortSignal) => Promise<T>): Promise<{ answer: T; at: number } | null> {
   const { signal } = new AbortController();
   const oldest = { at: Infinity };
@@ -98,28 +98,28 @@ interface Read {
   fail: (err: unknown) => void;
 }
 
-const joined = new Map<string, Read[]>(); // by project, until they depart
+const joined = new Map<string, Read[]>(); // by project, until they are sent
 
 function join<T>(project: string, path: string, signal?: AbortSignal): Promise<T> {
   return new Promise((done, fail) => {
-    if (joined.size === 0) queueMicrotask(depart);
+    if (joined.size === 0) queueMicrotask(sendJoined);
     joined.set(project, [...joined.get(project) ?? [], { path, signal, done, fail }]);
   });
 }
 
-function depart(): void {
+function sendJoined(): void {
   for (const [project, reads] of joined) {
-    for (const group of groupsOf(reads)) void (group.length > 1 ? travel(project, group) : alone(project, group[0]!));
+    for (const group of groupsOf(reads)) void (group.length > 1 ? sendTogether(project, group) : sendAlone(project, group[0]!));
   }
   joined.clear();
 }
 
-async function alone(project: string, r: Read): Promise<void> {
+async function sendAlone(project: string, r: Read): Promise<void> {
   await send(`${base}/ui/${encodeURIComponent(project)}${r.path}`, "GET", r, async (a) => (a.status === 204 ? null : await a.json()) as never).then(r.done, r.fail);
 }
 
-// travel sends reads as one request. Each is answered when its line comes.
-async function travel(project: string, reads: Read[]): Promise<void> {
+// sendTogether sends reads as one request. Each is answered when its line comes.
+async function sendTogether(project: string, reads: Read[]): Promise<void> {
   const open = new Set(reads);
   const control = new AbortController();
   const leave = (r: Read) => {

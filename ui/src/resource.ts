@@ -77,7 +77,7 @@ export function useResource<T>(read: (signal: AbortSignal) => Promise<T>, inputs
       lost.subscribe((isLost) => {
         if (!isLost && shown.problem.peek()?.status === 401) r.read();
       }),
-      whenTurned(() => r.turned()),
+      onVisibility(() => r.visibilityChanged()),
     ];
     if (every > 0 && !keep.poll) whenFollowing(() => r.begin());
     else r.begin();
@@ -123,8 +123,8 @@ function listenerOf<T>(
   };
 }
 
-// whenTurned calls a function when the page is hidden or shown, until the function that it returns is called.
-function whenTurned(act: () => void): () => void {
+// onVisibility calls a function when the page is hidden or shown, until the function that it returns is called.
+function onVisibility(act: () => void): () => void {
   document.addEventListener("visibilitychange", act);
   return () => document.removeEventListener("visibilitychange", act);
 }

@@ -137,11 +137,11 @@ test("many changes are one reading, soon, and later of what weighs more", async 
 test("a hidden page reads nothing, and what has changed when it is shown", async () => {
   const p = await begun(5000);
   p.isHidden = true;
-  p.reader.turned();
+  p.reader.visibilityChanged();
   p.pass(60_000);
   assert.deepEqual(p.since(), []);
   p.isHidden = false;
-  p.reader.turned(); // nothing has changed
+  p.reader.visibilityChanged(); // nothing has changed
   assert.deepEqual(p.since(), []);
   p.pass(5000);
   assert.deepEqual(p.since(), ["reading", "read at 65000"]);
@@ -149,12 +149,12 @@ test("a hidden page reads nothing, and what has changed when it is shown", async
   p.since();
   p.reader.changed();
   p.isHidden = true;
-  p.reader.turned(); // before it is read
+  p.reader.visibilityChanged(); // before it is read
   p.reader.changed();
   p.pass(60_000);
   assert.deepEqual(p.since(), []);
   p.isHidden = false;
-  p.reader.turned();
+  p.reader.visibilityChanged();
   assert.deepEqual(p.since(), ["reading", "read at 125000"]);
 });
 
@@ -162,7 +162,7 @@ test("an answer to a hidden page plans nothing", async () => {
   const p = new Page(5000);
   p.reader.begin();
   p.isHidden = true;
-  p.reader.turned();
+  p.reader.visibilityChanged();
   await p.answer(1);
   assert.equal(p.planned, 0);
 });
@@ -210,7 +210,7 @@ test("what was refused is read again when it is due, or when the page is shown",
   assert.deepEqual(p.since(), ["reading", "read at 5000"]);
   await p.answer(new Problem(404, "not_found", ""));
   p.since();
-  p.reader.turned();
+  p.reader.visibilityChanged();
   assert.deepEqual(p.since(), ["reading", "read at 5000"]);
 });
 

@@ -12,7 +12,7 @@ export interface Surroundings {
   random: () => number;
 }
 
-// Listener is told what becomes of readings.
+// Listener gets what becomes of readings.
 export interface Listener<T> {
   reading: (on: boolean) => void;
   read: (data: T) => void;
@@ -32,7 +32,7 @@ export class Reader<T> {
   private control = new AbortController();
   private begun = false;
   private busy = false;
-  private again = false; // somebody wants what is read from now on
+  private again = false; // what is read from now on was asked for
   private failures = 0;
   private problem = false;
   private stale: Stale = "no"; // something has changed: a reading is planned, or waits until the page is shown
@@ -73,8 +73,8 @@ export class Reader<T> {
     if (!this.problem) this.later(every);
   }
 
-  // turned is called when the page is hidden or shown.
-  turned(): void {
+  // visibilityChanged is called when the page is hidden or shown.
+  visibilityChanged(): void {
     this.cancelNext();
     if (this.page.hidden()) {
       this.cancelStale();
@@ -86,7 +86,7 @@ export class Reader<T> {
     }
   }
 
-  // stop ends it. Nobody is told of a reading that has begun.
+  // stop ends it. A reading that has begun has no effect.
   stop(): void {
     this.control.abort();
     this.cancelNext();
