@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// buffered is how many bytes of an answer wait until the handler ends, unless it flushes them. A longer answer is passed on
-// while it is written.
+// buffered is how many bytes of an answer wait until the handler ends, unless it flushes them. A longer answer is
+// passed on while it is written.
 const buffered = 64 << 10
 
 // Transport is an [http.RoundTripper] that has a handler answer all requests, whatever their scheme and host are.
