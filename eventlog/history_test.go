@@ -47,10 +47,13 @@ func TestHookHistories(t *testing.T) {
 			RunEndedAt: end,
 		}
 	}
+	gone := made("hook_gone", 5, "hook_created", after(7), after(8)) // which the run itself disposed of
+	gone.ClosedAt = after(8)
 	want := func() []read.HookHistory {
+		gone.RunEndedAt = end
 		return []read.HookHistory{
 			made("hook_quiet", 2, "hook_created", nil, end), made("hook_used", 3, "hook_created", after(9), end),
-			made("hook_lost", 4, "hook_conflict", nil, nil), made("hook_gone", 5, "hook_created", after(7), after(8)),
+			made("hook_lost", 4, "hook_conflict", nil, nil), gone,
 			made("hook_kept", 6, "hook_created", nil, nil), // which is retained
 		}
 	}
