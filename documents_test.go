@@ -43,7 +43,7 @@ func TestDocumentsCiteTestsThatExist(t *testing.T) {
 	tests := map[string]bool{"TestName": true} // the placeholder of CONTRIBUTING.md
 	in := map[string]bool{}                    // package and test
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)\(`)
-	for _, f := range slices.Concat(files(t), filesOf(t, "sdk"), filesOf(t, "sdk/vet"), filesOf(t, "sdk/tests"), filesOf(t, "ui/build")) {
+	for _, f := range slices.Concat(files(t), filesOf(t, "sdk"), filesOf(t, "sdk/vet"), filesOf(t, "sdk/stepwellotel"), filesOf(t, "sdk/tests"), filesOf(t, "ui/build")) {
 		for _, m := range declared.FindAllStringSubmatch(text(t, f.path), -1) {
 			tests[m[1]], in[f.pkg()+"."+m[1]] = true, true
 		}

@@ -284,6 +284,8 @@ type StepInfo struct {
 	Attempt int
 	// Inline is set if the step is executed where its workflow runs.
 	Inline bool
+	// Trace is that of the call. It is empty for inline steps, which belong to the call of their workflow.
+	Trace TraceContext
 }
 
 // InvocationInfo describes a call of a workflow.
@@ -294,6 +296,14 @@ type InvocationInfo struct {
 	// Events is the number of events in the call, and Warm is set if they continue those that the process already has.
 	Events int
 	Warm   bool
+	// Trace is that of the call.
+	Trace TraceContext
+}
+
+// TraceContext says which span a call belongs to: the values of its header fields traceparent and tracestate, as
+// specified by W3C Trace Context. They are empty if the server sends no traces.
+type TraceContext struct {
+	Parent, State string
 }
 
 // around calls fn inside all interceptors.

@@ -106,7 +106,7 @@ func (a *App) invoke(ctx context.Context, c call) (got answer, err error) {
 		return answer{}, err
 	}
 	x.begin(ctx, c, host)
-	info := InvocationInfo{x.info, c.Attempt, len(c.Events), x.warm}
+	info := InvocationInfo{x.info, c.Attempt, len(c.Events), x.warm, c.trace}
 	err = around(ctx, info, a.serving.aroundInvocations, func(ctx context.Context) (err error) {
 		got, err = x.advance(ctx, c)
 		return err

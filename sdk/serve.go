@@ -53,6 +53,8 @@ type call struct {
 	Known int64  `json:"known"`
 	Since int64  `json:"since"`
 	Keep  string `json:"keep"`
+	// trace is the trace context of the call, which its header has.
+	trace TraceContext
 	Step  struct {
 		ID       string          `json:"id"`
 		Name     string          `json:"name"`
@@ -115,6 +117,7 @@ func (a *App) serve(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		c.Events = make([]engine.Event, 0, min(bytes.Count(body, []byte(`"seq":`)), mostEvents))
 		err = json.Unmarshal(body, &c)
+		c.trace = TraceContext{r.Header.Get("Traceparent"), r.Header.Get("Tracestate")}
 	}
 	switch {
 	case err != nil:
@@ -182,7 +185,7 @@ func (a *App) serveStep(request context.Context, c call) reply {
 		ctx, cancel = context.WithDeadlineCause(ctx, c.Step.Deadline, ErrAttemptTimeout)
 		defer cancel()
 	}
-	info := StepInfo{Run: infoOf(c), ID: c.Step.ID, Name: c.Step.Name, Attempt: max(c.Attempt, 1)}
+	info := StepInfo{Run: infoOf(c), ID: c.Step.ID, Name: c.Step.Name, Attempt: max(c.Attempt, 1), Trace: c.trace}
 	output, err := attempt(ctx, stepContext{info, a}, 0, func(ctx context.Context) (json.RawMessage, error) {
 		return d.step(ctx, c.Step.Input)
 	})

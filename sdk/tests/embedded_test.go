@@ -52,8 +52,8 @@ func sumApp(build string, during func(context.Context)) *stepwell.App {
 
 func nothing(context.Context) {}
 
-// embed starts a server with the app in this process, which ends with the test.
-func embed(t *testing.T, schema string, app *stepwell.App) (*embedded.Server, *stepwell.Client) {
+// embed starts a server with the app in this process, which ends with the test, and returns its client.
+func embed(t *testing.T, schema string, app *stepwell.App) *stepwell.Client {
 	t.Helper()
 	s, err := embedded.Start(t.Context(), embedded.Config{
 		DatabaseURL: databaseURL, Schema: schema, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
@@ -66,7 +66,7 @@ func embed(t *testing.T, schema string, app *stepwell.App) (*embedded.Server, *s
 			t.Error(err)
 		}
 	})
-	return s, embeddedClient(t, s)
+	return embeddedClient(t, s)
 }
 
 func embeddedClient(t *testing.T, s *embedded.Server) *stepwell.Client {
@@ -135,7 +135,7 @@ func TestEmbeddedLeavesNothing(t *testing.T) { //nolint:paralleltest // it count
 func TestEmbeddedServersShareNothing(t *testing.T) {
 	t.Parallel()
 	for range 2 {
-		_, c := embed(t, newSchema(), sumApp("1", nothing))
+		c := embed(t, newSchema(), sumApp("1", nothing))
 		wantSum(t, c, 3)
 		found := 0
 		for _, err := range c.Runs(t.Context(), stepwell.RunFilter{}) {
@@ -211,7 +211,7 @@ func TestEmbeddedIsKilled(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, c := embed(t, schema, sumApp(build, nothing))
+			c := embed(t, schema, sumApp(build, nothing))
 			if err := child.stop(syscall.SIGKILL); err != nil {
 				t.Error(err)
 			}

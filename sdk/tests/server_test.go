@@ -151,7 +151,14 @@ func (s *server) serve(t *testing.T, definitions ...stepwell.Definition) {
 // serveVia serves an app whose requests to the server the client sends; nil is the default.
 func (s *server) serveVia(t *testing.T, client *http.Client, definitions ...stepwell.Definition) {
 	t.Helper()
-	app := stepwell.NewApp(stepwell.AppConfig{Name: "tests", Server: s.url(), SigningKeys: s.signingKey(t), HTTP: client})
+	s.serveConfigured(t, stepwell.AppConfig{HTTP: client}, definitions...)
+}
+
+// serveConfigured serves an app with a configuration that says nothing of the server.
+func (s *server) serveConfigured(t *testing.T, c stepwell.AppConfig, definitions ...stepwell.Definition) {
+	t.Helper()
+	c.Name, c.Server, c.SigningKeys = "tests", s.url(), s.signingKey(t)
+	app := stepwell.NewApp(c)
 	app.Register(definitions...)
 	h, err := app.Handler()
 	if err != nil {
