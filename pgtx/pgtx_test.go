@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -49,7 +50,7 @@ type server struct {
 // rests is a flow whose runs do nothing for a day.
 const rests = `rest: {wait: 24h}`
 
-func newServer(t *testing.T) server {
+func newServer(t testing.TB) server {
 	t.Helper()
 	pool := testdb.Pool(t)
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -90,7 +91,7 @@ func newServer(t *testing.T) server {
 }
 
 // withFunction adds a deployment of all workflows, which nobody can reach: so its runs do nothing.
-func (s server) withFunction(t *testing.T) server {
+func (s server) withFunction(t testing.TB) server {
 	t.Helper()
 	if _, err := s.queue.PutDeployment(t.Context(), entities.DefaultProject, "shop", "http://127.0.0.1:1"); err != nil {
 		t.Fatal(err)
@@ -99,7 +100,7 @@ func (s server) withFunction(t *testing.T) server {
 }
 
 // withFlow adds the flow order.
-func (s server) withFlow(t *testing.T, steps string) server {
+func (s server) withFlow(t testing.TB, steps string) server {
 	t.Helper()
 	body, err := json.Marshal(map[string]string{"document": "flow: order\nsteps:\n  " + steps})
 	if err != nil {
@@ -111,14 +112,14 @@ func (s server) withFlow(t *testing.T, steps string) server {
 	return s
 }
 
-func (s server) exec(t *testing.T, sql string, args ...any) {
+func (s server) exec(t testing.TB, sql string, args ...any) {
 	t.Helper()
 	if _, err := s.pool.Exec(t.Context(), sql, args...); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
 }
 
-func (s server) post(t *testing.T, path, body string) (int, map[string]any) {
+func (s server) post(t testing.TB, path, body string) (int, map[string]any) {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
@@ -132,7 +133,7 @@ func (s server) post(t *testing.T, path, body string) (int, map[string]any) {
 }
 
 // await waits until a query with one result returns true.
-func (s server) await(t *testing.T, sql string, args ...any) {
+func (s server) await(t testing.TB, sql string, args ...any) {
 	t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		var ok bool
@@ -156,7 +157,7 @@ const (
 )
 
 // inTx calls do in a transaction that is committed.
-func (s server) inTx(t *testing.T, do func(tx pgx.Tx) error) {
+func (s server) inTx(t testing.TB, do func(tx pgx.Tx) error) {
 	t.Helper()
 	if err := pgx.BeginFunc(t.Context(), s.pool, do); err != nil {
 		t.Fatal(err)
@@ -208,6 +209,29 @@ func TestRunStartsWithTheTransaction(t *testing.T) {
 		Scan(&runs, &orders); err != nil || runs != 1 || orders != 1 {
 		t.Errorf("got %d runs of %d orders and %v, want one of each", runs, orders, err)
 	}
+}
+
+// BenchmarkStartTx reports how long after the commit a run exists, with one request at a time.
+func BenchmarkStartTx(b *testing.B) {
+	s := newServer(b).withFlow(b, rests)
+	var took []time.Duration
+	for b.Loop() {
+		var runID string
+		s.inTx(b, func(tx pgx.Tx) (err error) {
+			runID, err = pgtx.Default.StartTx(b.Context(), tx, pgtx.Start{Workflow: "order"})
+			return err
+		})
+		committed := time.Now()
+		for found := false; !found; {
+			if err := s.pool.QueryRow(b.Context(), exists, runID).Scan(&found); err != nil {
+				b.Fatal(err)
+			}
+		}
+		took = append(took, time.Since(committed))
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
 }
 
 // TestRowsAreThoseOfTheAPI: the API takes its own start with the key of one in SQL as a repetition of that, and both
