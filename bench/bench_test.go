@@ -6,14 +6,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 )
 
-// TestMain lets the test binary also be the function, like the bench itself.
+// TestMain lets the test binary also be the function and the app with a server in it, like the bench itself.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == functionCommand {
+	if len(os.Args) > 1 && slices.Contains([]string{functionCommand, embeddedCommand}, os.Args[1]) {
 		main()
 		return
 	}

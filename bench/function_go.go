@@ -45,11 +45,13 @@ func (f *goFunction) handler(cacheBytes int) (http.Handler, error) {
 		InterceptInvocations: []func(context.Context, stepwell.InvocationInfo, func(context.Context) error) error{f.invocation},
 		InterceptSteps:       []func(context.Context, stepwell.StepInfo, func(context.Context) error) error{f.measured},
 	})
-	app.Register(
-		work.Bind(func(context.Context, int) (int, error) { return 3, nil }),
-		eachStep.Bind(shaped), batches.Bind(shaped), longLog.Bind(f.receive),
-	)
+	app.Register(workStep(), eachStep.Bind(shaped), batches.Bind(shaped), longLog.Bind(f.receive))
 	return app.Handler()
+}
+
+// workStep is the step of all workflows.
+func workStep() stepwell.Definition {
+	return work.Bind(func(context.Context, int) (int, error) { return 3, nil })
 }
 
 // invocation counts calls, and reports when the call with a payload has been carried out.

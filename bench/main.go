@@ -1,7 +1,7 @@
 // Command bench compares a Stepwell server with plain Postgres on the same machine, and writes a report.
 //
 // It starts a private Postgres and the built server, sends requests over HTTP, and stops everything afterwards. It is a
-// separate module and imports no package of the server. README.md describes how to run it and how to read the report.
+// separate module, and imports of the server only package embedded. README.md describes how to run it and how to read the report.
 package main
 
 import (
@@ -28,10 +28,14 @@ func main() {
 	}
 }
 
-// command runs the bench, or the function, which the bench starts as a separate process of the same program.
+// command runs the bench, or what the bench starts as separate processes of the same program: the function, and the app
+// with a server in it.
 func command(ctx context.Context, args []string) error {
 	if len(args) > 0 && args[0] == functionCommand {
 		return serveFunction(ctx, os.Stdout)
+	}
+	if len(args) > 0 && args[0] == embeddedCommand {
+		return serveEmbedded(ctx, os.Stdout)
 	}
 	o, err := readOptions(args)
 	if errors.Is(err, flag.ErrHelp) {

@@ -13,6 +13,7 @@ import (
 
 // The variants of the part peers besides those of the Go SDK.
 const (
+	byEmbedded     = "SDK, embedded"
 	byContractOnly = "contract"
 	byFlowOnly     = "flow"
 	onDBOS         = "DBOS"
@@ -28,12 +29,12 @@ const (
 
 // candidate is what the part peers compares: Stepwell in one of its ways, or a peer.
 type candidate struct {
-	name     string
-	packages []string // of a peer: its programs, built in bench/peers
-	start    func(ctx context.Context, b *bench, of *contender) error
+	name  string
+	build func(ctx context.Context, b *bench, dir string) error // of a peer: builds its programs into a folder
+	start func(ctx context.Context, b *bench, of *contender) error
 }
 
-func (c candidate) isPeer() bool { return len(c.packages) > 0 }
+func (c candidate) isPeer() bool { return c.build != nil }
 
 // candidates are all in the order of the report.
 var candidates = []candidate{
@@ -45,26 +46,35 @@ var candidates = []candidate{
 		func(ctx context.Context, s *testbed, shape string) (time.Time, report, error) {
 			return runBySDK(ctx, s, batches.Name(), shape)
 		})},
+	{byEmbedded, nil, startEmbedded},
 	{byContractOnly, nil, ofStepwell("remote steps: a call each", "",
 		func(ctx context.Context, s *testbed, shape string) (time.Time, report, error) {
 			return runByContract(ctx, s, workflowPrefix+shape)
 		})},
 	{byFlowOnly, nil, ofStepwell("remote steps: a call each", signalNap, runByFlow)},
-	{onDBOS, []string{"./dbos"}, startDBOS},
-	{onRestate, []string{"./restate"}, startRestate},
-	{onTemporal, []string{"./temporal", "go.temporal.io/server/cmd/server", "go.temporal.io/server/cmd/tools/sql"},
+	{onDBOS, programs("./dbos"), startDBOS},
+	{onRestate, programs("./restate"), startRestate},
+	{onTemporal, programs("./temporal", "go.temporal.io/server/cmd/server", "go.temporal.io/server/cmd/tools/sql"),
 		startTemporal},
+	{onWorldPostgres, buildWorldApp, startWorldPostgres},
+}
+
+// leftOut are libraries that somebody may look for in the report, and why they are not measured.
+var leftOut = []row{
+	{Case: notHad, Variant: "River", About: "a job keeps which of its steps was the last one, not their results"},
+	{Case: notHad, Variant: "go-workflows", About: "its newest release, 1.2.0, has no backend for Postgres"},
 }
 
 // contender is a candidate that is being measured.
 type contender struct {
 	meter
 
-	bin   string // folder of the peer's programs
-	about string // version and settings
-	lacks string // the case that it does not have
-	load  func(ctx context.Context, shape string, inFlight int, window time.Duration) (*sample, error)
-	stops []func() error // what is to be done at the end, last first
+	bin       string            // folder of the peer's programs
+	about     string            // version and settings
+	lacks     string            // the case that it does not have
+	workflows map[string]string // the app's names of shapes, if it has others
+	load      func(ctx context.Context, shape string, inFlight int, window time.Duration) (*sample, error)
+	stops     []func() error // what is to be done at the end, last first
 }
 
 func (of *contender) stop() (err error) {
@@ -106,7 +116,8 @@ func measurePeers(ctx context.Context, b *bench) (rows []row, err error) {
 	missing := map[string]error{}
 	for _, c := range candidates {
 		if c.isPeer() {
-			missing[c.name] = b.buildPeer(ctx, c, filepath.Join(dir, c.name))
+			say("building %s", c.name)
+			missing[c.name] = c.build(ctx, b, filepath.Join(dir, c.name))
 		}
 	}
 	for round := range b.rounds {
@@ -135,7 +146,7 @@ func measurePeers(ctx context.Context, b *bench) (rows []row, err error) {
 			rows = append(rows, row{Case: notHad, Variant: c.name, About: oneLine(err)})
 		}
 	}
-	return rows, ctx.Err()
+	return append(rows, leftOut...), ctx.Err()
 }
 
 func (b *bench) measureContender(ctx context.Context, name string, of *contender, round int) (rows []row, err error) {
@@ -150,7 +161,11 @@ func (b *bench) measureContender(ctx context.Context, name string, of *contender
 			return nil, err
 		}
 		r := row{Case: l.name, Variant: name, Clients: l.inFlight, Round: round, About: of.about}
-		r, err := of.measure(ctx, r, func() (*sample, error) { return of.load(ctx, l.shape, l.inFlight, b.engine) })
+		window := b.peer
+		if l.name != threeSteps {
+			window = b.peerOther
+		}
+		r, err := of.measure(ctx, r, func() (*sample, error) { return of.load(ctx, l.shape, l.inFlight, window) })
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", l.name, err)
 		}

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"debug/buildinfo"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -17,15 +19,16 @@ import (
 // peersFolder is the module with the apps of the peers, relative to the server's module.
 const peersFolder = "bench/peers"
 
-// buildPeer builds the programs of a peer into a folder.
-func (b *bench) buildPeer(ctx context.Context, c candidate, dir string) error {
-	say("building %s", c.name)
-	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-o", dir + "/"}, c.packages...)...)
-	cmd.Dir = filepath.Join(b.root, peersFolder)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build: %w: %s", err, out)
+// programs returns how to build the programs of a peer.
+func programs(packages ...string) func(ctx context.Context, b *bench, dir string) error {
+	return func(ctx context.Context, b *bench, dir string) error {
+		cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-o", dir + "/"}, packages...)...)
+		cmd.Dir = filepath.Join(b.root, peersFolder)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("go build: %w: %s", err, out)
+		}
+		return nil
 	}
-	return nil
 }
 
 // version returns the name and the version of a module that a program of the peer was built from.
@@ -45,13 +48,19 @@ func (of *contender) version(program, module string) (string, error) {
 // startApp starts the app of the peer.
 func (of *contender) startApp(ctx context.Context, name string, env ...string) error {
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(of.bin, name))
-	a, err := launchApp(cmd, "app "+name, env...)
+	return of.loadBy(launchApp(cmd, "app "+name, env...))
+}
+
+// loadBy lets an app that has been launched, unless that failed, carry out the load.
+func (of *contender) loadBy(a *app, err error) error {
 	if err != nil {
 		return err
 	}
 	of.function, of.stops = a.process, append(of.stops, a.stop)
 	of.load = func(ctx context.Context, shape string, inFlight int, window time.Duration) (*sample, error) {
-		got, err := a.measure(ctx, "runs", measurement{Workflow: shape, InFlight: inFlight, WindowMs: window.Milliseconds()})
+		got, err := a.measure(ctx, "runs", measurement{
+			Workflow: cmp.Or(of.workflows[shape], shape), InFlight: inFlight, WindowMs: window.Milliseconds(),
+		})
 		s := got.sample(len(got.Latencies))
 		if err != nil { // that runs of a peer fail is a result, too
 			s.add(time.Time{}, time.Time{}, err)
@@ -192,4 +201,33 @@ func startTemporal(ctx context.Context, _ *bench, of *contender) error {
 		return err
 	}
 	return of.startApp(ctx, "temporal", "TEMPORAL_ADDRESS=127.0.0.1:7233")
+}
+
+// buildWorldApp builds the app of the Workflow SDK.
+func buildWorldApp(ctx context.Context, b *bench, _ string) error {
+	return buildApp(ctx, filepath.Join(b.root, appFolder))
+}
+
+// startWorldPostgres starts the app of the Workflow SDK on that SDK's own World for Postgres.
+func startWorldPostgres(ctx context.Context, b *bench, of *contender) error {
+	dir := filepath.Join(b.root, appFolder)
+	for _, name := range []string{"workflow", "@workflow/world-postgres"} {
+		var installed struct{ Version string }
+		text, err := os.ReadFile(filepath.Join(dir, "node_modules", name, "package.json"))
+		if err == nil {
+			err = json.Unmarshal(text, &installed)
+		}
+		if err != nil {
+			return fmt.Errorf("read the version of %s: %w", name, err)
+		}
+		of.about += name + " " + installed.Version + ", "
+	}
+	of.about += "default settings: 10 concurrent jobs, 10 connections; it works in the app's process, one thread of Node"
+	of.workflows = map[string]string{"seq-1": "one", "seq-3": "three", "seq-10": "ten", "wide-50": "wide"}
+	of.lacks = signalNap // its app has none
+	database, err := of.newDatabase(ctx)
+	if err != nil {
+		return err
+	}
+	return of.loadBy(launchOnWorldPostgres(ctx, dir, of.cluster.url(role, database)))
 }

@@ -23,6 +23,8 @@ type plan struct {
 	overloadGrace, recovery, settle time.Duration
 	shapes                          []string // of runs, see shapeOf
 
+	peer, peerOther time.Duration // of the peers' runs of three steps, and of their other runs
+
 	resumes int           // of a run with the Go SDK
 	pause   time.Duration // between them, at least
 
@@ -41,7 +43,7 @@ func planFor(short bool) plan {
 			clients: []int{1, 8}, inFlight: []int{1, 8}, goInFlight: []int{1, 8}, engine: 300 * time.Millisecond,
 			rates: []float64{20}, open: 300 * time.Millisecond, grace: 10 * time.Second,
 			overloadGrace: 30 * time.Second, recovery: 300 * time.Millisecond,
-			shapes:  []string{"seq-1", "seq-3", "wide-5"},
+			shapes: []string{"seq-1", "seq-3", "wide-5"}, peer: 300 * time.Millisecond, peerOther: 300 * time.Millisecond,
 			resumes: 3, pause: 5 * time.Millisecond,
 			logSizes: []int{10, 100}, logAppends: 20, stored: 10_000, idle: time.Second, sdk: sdkPlanFor(true),
 		}
@@ -51,7 +53,7 @@ func planFor(short bool) plan {
 		clients: []int{1, 8, 32}, inFlight: []int{1, 8, 32, 200}, goInFlight: []int{1, 200}, engine: 8 * time.Second,
 		rates: []float64{25, 50, 100, 200, 400}, open: 15 * time.Second, grace: 10 * time.Second,
 		overloadGrace: time.Minute, recovery: 5 * time.Second, settle: 5 * time.Second,
-		shapes:  []string{"seq-1", "seq-3", "seq-10", "wide-50"},
+		shapes: []string{"seq-1", "seq-3", "seq-10", "wide-50"}, peer: 5 * time.Second, peerOther: 3 * time.Second,
 		resumes: 200, pause: 50 * time.Millisecond,
 		logSizes: []int{10, 1_000, 10_000}, logAppends: 1_000, stored: 1_000_000, idle: 30 * time.Second,
 		sdk: sdkPlanFor(false),

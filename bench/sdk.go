@@ -125,21 +125,25 @@ func startOnWorldPostgres(ctx context.Context, b *bench, dir string) (*backend, 
 	if err != nil {
 		return nil, err
 	}
-	env := []string{"WORKFLOW_TARGET_WORLD=@workflow/world-postgres",
-		"WORKFLOW_POSTGRES_URL=" + b.cluster.url(role, database)}
+	of := &backend{meter: meter{cluster: b.cluster, database: database}, name: onWorldPostgres,
+		messages: "graphile_worker.jobs"}
+	if of.app, err = launchOnWorldPostgres(ctx, dir, b.cluster.url(role, database)); err != nil {
+		return nil, err
+	}
+	of.function = of.app.process
+	return of, nil
+}
+
+// launchOnWorldPostgres creates the tables of world-postgres in a database, and launches the app on it.
+func launchOnWorldPostgres(ctx context.Context, dir, database string) (*app, error) {
+	env := []string{"WORKFLOW_TARGET_WORLD=@workflow/world-postgres", "WORKFLOW_POSTGRES_URL=" + database}
 	bootstrap := filepath.Join("node_modules", "@workflow", "world-postgres", "bin", "setup.js")
 	setUp := exec.CommandContext(ctx, "node", bootstrap)
 	setUp.Dir, setUp.Env = dir, appEnvironment(setUp.Environ(), env...)
 	if out, err := setUp.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("set up the database of %s: %w\n%s", onWorldPostgres, err, out)
 	}
-	of := &backend{meter: meter{cluster: b.cluster, database: database}, name: onWorldPostgres,
-		messages: "graphile_worker.jobs"}
-	if of.app, err = startApp(ctx, dir, "app on world-postgres", env...); err != nil {
-		return nil, err
-	}
-	of.function = of.app.process
-	return of, nil
+	return startApp(ctx, dir, "app on world-postgres", env...)
 }
 
 // warmUp checks the results of all workflows, and lets Node compile the app's code before the measurements.

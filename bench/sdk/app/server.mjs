@@ -38,15 +38,15 @@ for (const signal of ['SIGTERM', 'SIGINT']) process.on(signal, () => process.exi
 open();
 console.log(`listening ${process.env.PORT}`);
 
-// Repeats an operation with a number of concurrent workers, and a pause before each one. Returns the latencies in
-// milliseconds; one operation may have several.
+// Repeats an operation with a number of concurrent workers, and a pause before each one: a number of times, or for a
+// window. Returns the latencies in milliseconds; one operation may have several.
 async function measure(request, once) {
-  const { times, inFlight, pauseMs, ...what } = await request.json();
+  const { times, windowMs, inFlight, pauseMs, ...what } = await request.json();
   const latencies = [];
   const began = performance.now();
   let left = times;
   const work = async () => {
-    while (left-- > 0) {
+    while (windowMs ? performance.now() - began < windowMs : left-- > 0) {
       if (pauseMs > 0) await pause(pauseMs * (1 + Math.random()));
       latencies.push(...(await once({ ...what, pauseMs })));
     }
