@@ -33,6 +33,7 @@ type App struct {
 	now         func() time.Time
 	workflows   map[string]Definition
 	steps       map[string]Definition
+	declared    []declaration
 	problems    []error
 	calls       *calls
 	serving     serving
