@@ -93,7 +93,7 @@ func (m Migrator) Up(ctx context.Context, dsn, schema string, options ...func(*p
 	if err := createSchema(ctx, pool, schema); err != nil {
 		return fmt.Errorf("create schema: %w", err)
 	}
-	return m.persist(ctx, conn, func() error {
+	return m.persist(ctx, conn.Config(), func() error {
 		if err := m.upStepwell(ctx, pool); err != nil {
 			return err
 		}
@@ -104,6 +104,7 @@ func (m Migrator) Up(ctx context.Context, dsn, schema string, options ...func(*p
 // lock waits until no other process migrates. It asks again and again instead of waiting in the database: a statement
 // that waits has a snapshot, for whose end CREATE INDEX CONCURRENTLY in the other process would wait in turn. The lock
 // is that of a transaction, which stays open and idle: whatever is between this process and Postgres, it ends with it.
+// The protocol is the simple one, because the extended one keeps the snapshot of a transaction's last statement.
 func (m Migrator) lock(ctx context.Context, conn *pgx.Conn) error {
 	if _, err := conn.Exec(ctx, `BEGIN`); err != nil {
 		return err
@@ -115,7 +116,7 @@ func (m Migrator) lock(ctx context.Context, conn *pgx.Conn) error {
 	}
 	for tries := 0; ; tries++ {
 		var free bool
-		err := conn.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock($1)`, lockID).Scan(&free)
+		err := conn.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock($1)`, pgx.QueryExecModeSimpleProtocol, lockID).Scan(&free)
 		if err != nil || free {
 			return err
 		}
@@ -145,13 +146,14 @@ const lockHolderSQL = `
 func (m Migrator) logger() *slog.Logger { return cmp.Or(m.Logger, slog.New(slog.DiscardHandler)) }
 
 // persist calls migrate until it no longer fails for lack of a lock, or for too long. Migrations that were committed
-// stay so; the next attempt goes on with the one that failed. The connection is used to find out who holds the lock.
-func (m Migrator) persist(ctx context.Context, conn *pgx.Conn, migrate func() error) error {
+// stay so; the next attempt goes on with the one that failed. The configuration is that of the connections that find out
+// who holds the lock.
+func (m Migrator) persist(ctx context.Context, config *pgx.ConnConfig, migrate func() error) error {
 	maxWait := cmp.Or(m.MaxWait, defaultMaxWait)
 	var over <-chan time.Time
 	var holder string
 	for attempt := 1; ; attempt++ {
-		blocked := watch(ctx, conn, cmp.Or(m.LockTimeout, defaultLockTimeout)/4)
+		blocked := watch(ctx, config, cmp.Or(m.LockTimeout, defaultLockTimeout)/4)
 		err := migrate()
 		holder = cmp.Or(blocked(), holder) // an attempt may be too short to find it
 		if !isLocked(err) {
@@ -207,24 +209,39 @@ func isLocked(err error) bool {
 }
 
 // watch looks regularly for what a migration waits for. The function that it returns ends the search and returns what
-// was found last. Without the privilege to see other processes, it finds nothing, which is no error.
-func watch(ctx context.Context, conn *pgx.Conn, every time.Duration) (end func() string) {
+// was found last. Without the privilege to see other processes, it finds nothing, which is no error; nor is it one if
+// there is no connection for it. It does not use that of the lock, whose transaction stays open: CREATE INDEX
+// CONCURRENTLY waits for the end of each transaction in which a statement has a snapshot when it begins to wait.
+func watch(ctx context.Context, config *pgx.ConnConfig, every time.Duration) (end func() string) {
 	ctx, cancel := context.WithCancel(ctx)
 	found := make(chan string)
 	go func() {
-		var last string
-		for sleep(ctx, every) == nil {
-			var now *string
-			// Not cancelled: that would close the connection, and so release the lock of the migrations.
-			if err := conn.QueryRow(context.WithoutCancel(ctx), holderSQL, migrating).Scan(&now); err == nil && now != nil {
-				last = *now
-			}
-		}
-		found <- last
+		found <- lastHolder(ctx, config, every)
 	}()
 	return func() string {
 		cancel()
 		return <-found
+	}
+}
+
+// lastHolder looks for what a migration waits for until the context ends, and returns what it found last.
+func lastHolder(ctx context.Context, config *pgx.ConnConfig, every time.Duration) (last string) {
+	if sleep(ctx, every) != nil {
+		return ""
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	for {
+		var now *string
+		if err := conn.QueryRow(context.WithoutCancel(ctx), holderSQL, migrating).Scan(&now); err == nil && now != nil {
+			last = *now
+		}
+		if sleep(ctx, every) != nil {
+			return last
+		}
 	}
 }
 

@@ -139,3 +139,19 @@ func TestMigrationWaitsForAnother(t *testing.T) {
 		}
 	}
 }
+
+// TestIndexesAreBuiltBesideTheSearchForHolders: CREATE INDEX CONCURRENTLY waits for the transactions that are reading,
+// of which none may be that of the lock, which ends only after the migration.
+func TestIndexesAreBuiltBesideTheSearchForHolders(t *testing.T) {
+	t.Parallel()
+	const text = "-- +goose NO TRANSACTION\n-- +goose Up\nSET lock_timeout = 0;\n"
+	build := strings.Repeat("CREATE INDEX CONCURRENTLY more_idx ON events (created_at);\nDROP INDEX CONCURRENTLY more_idx;\n", 20)
+	m := migrations.Migrator{LockTimeout: 4 * time.Millisecond}.With(fstest.MapFS{
+		"99999_index.sql": {Data: []byte(text + build + "RESET lock_timeout;\n")},
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := m.Up(ctx, testdb.New(t), migrations.DefaultSchema); err != nil {
+		t.Error(err)
+	}
+}
