@@ -29,6 +29,7 @@ var examples = []example{
 	{"Python", func() ([]string, error) { return []string{"python3", "../examples/function-python/order.py"}, nil }, false},
 	{"Go", goProgram("function-go"), false},
 	{"sdk-go", goProgram("sdk-go"), true},
+	{"sdk-python", func() ([]string, error) { return []string{"python3", "../examples/sdk-python/order.py"}, nil }, false},
 }
 
 // goProgram returns a function that builds an example once.

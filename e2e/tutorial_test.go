@@ -42,6 +42,13 @@ func TestGoSDKQuickStartRunsAsWritten(t *testing.T) {
 	tutorial{doc: "../docs/sdk-go.md", section: "From an empty folder to a run", program: "main.go", outputs: 1}.run(t)
 }
 
+// TestPythonSDKQuickStartRunsAsWritten does the same with that of docs/sdk-python.md.
+func TestPythonSDKQuickStartRunsAsWritten(t *testing.T) {
+	t.Parallel()
+	skipIfShort(t)
+	tutorial{doc: "../docs/sdk-python.md", section: "From an empty folder to a run", program: "app.py", outputs: 1}.run(t)
+}
+
 func (tu tutorial) run(t *testing.T) {
 	t.Helper()
 	functionPort, serverPort := freePort(t), freePort(t)

@@ -1,0 +1,24 @@
+"""Durable workflows in plain Python functions, executed by a Stepwell server. See docs/sdk-python.md."""
+
+from .app import App, Response
+from .client import APIError, Client, RunCancelled, RunFailed, RunHandle, StartOptions
+from .definition import Step, StepOptions, Workflow, step
+
+from .errors import (
+    Blocked, Cancelled, ChildFailed, FatalError, Misuse, RetryableError, StepFailed, StepwellError, TokenTaken,
+    Undecodable,
+    Unencodable,
+)  # fmt: skip
+from .execution import RunInfo
+from .hooks import Approval, Hook, Signal, Vote
+from .loop import Future
+from .run import Run, SyncRun, cel
+from .serving import asgi, serve, wsgi
+from .steps import StepContext, context
+
+__all__ = [
+    "APIError", "App", "Approval", "Blocked", "Cancelled", "ChildFailed", "Client", "FatalError", "Future", "Hook",
+    "Misuse", "Response", "RetryableError", "Run", "RunCancelled", "RunFailed", "RunHandle", "RunInfo", "Signal",
+    "StartOptions", "Step", "StepContext", "StepFailed", "StepOptions", "StepwellError", "SyncRun", "TokenTaken",
+    "Undecodable", "Unencodable", "Vote", "Workflow", "asgi", "cel", "context", "serve", "step", "wsgi",
+]  # fmt: skip

@@ -1,0 +1,70 @@
+"""The calls of the server, and the rest of a log that is too long for one; see docs/function-contract.md."""
+
+from __future__ import annotations
+
+import os
+import urllib.error
+import urllib.request
+from typing import Any, Iterator
+from urllib.parse import urlencode
+
+from . import codec
+from .errors import Blocked, StepwellError
+
+# LONGEST_CALL is the size limit of a call in bytes: a log of 1,000 events and an input of 16 MiB fit into it.
+LONGEST_CALL = 64 << 20
+
+# REQUIRED are the features that a server must have.
+REQUIRED = ("seen", "at", "known", "retryAfter", "cancelStep", "cancelWait", "cancel", "store", "inbox")
+
+TIMEOUT = 30  # seconds of a request that reads the log
+
+
+def check_features(call: dict[str, Any]) -> None:
+    """Raises Blocked if the server lacks what the SDK needs."""
+    offered = (call.get("server") or {}).get("features") or []
+    if missing := [feature for feature in REQUIRED if feature not in offered]:
+        raise Blocked(
+            f"the server does not offer {', '.join(missing)}, which this SDK needs: upgrade it", "unsupported"
+        )
+
+
+def whole_log(call: dict[str, Any], server: str) -> list[dict[str, Any]]:
+    """Returns all events of a call's log. What does not fit into the call is read from the server."""
+    events = list(call["events"])
+    if call.get("after"):
+        if not server:
+            raise Blocked(
+                "the log is longer than the call: set STEPWELL_URL, so that the rest can be read", "unsupported"
+            )
+        events.extend(_rest(call, server))
+    return events
+
+
+def _rest(call: dict[str, Any], server: str) -> Iterator[dict[str, Any]]:
+    run = f"{server.rstrip('/')}/v1/runs/{call['run']['id']}/events"
+    query = {"after": call["after"], "limit": 1000, "payloads": "true"}
+    while True:
+        page = _read(f"{run}?{urlencode(query)}", call["token"])
+        for event in page["data"]:
+            if event.get("truncated"):
+                event["payload"] = _read(f"{run}/{event['seq']}/payload", call["token"])
+            yield event
+        if not page.get("cursor"):
+            return
+        query["cursor"] = page["cursor"]
+
+
+def _read(url: str, token: str) -> Any:
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
+            return codec.loads(response.read())
+    except (OSError, StepwellError) as e:
+        raise Blocked(f"the rest of the log cannot be read from {url}: {e}", "log_unreadable") from None
+
+
+def server_of(call: dict[str, Any], configured: str, signed: bool) -> str:
+    """Returns the server's address: a configured one, or that of a signed call. Empty if none is known."""
+    hooks: str = call.get("hooksUrl") or ""
+    return configured or os.environ.get("STEPWELL_URL", "") or (hooks.removesuffix("hooks/") if signed else "")
