@@ -37,6 +37,7 @@ type Commands struct {
 	Policies    policiesCmd    `cmd:"" group:"api-commands" help:"Give the runs of a workflow limits."`
 	Events      eventsCmd      `cmd:"" group:"api-commands" help:"Read the events of all runs."`
 	Deployments deploymentsCmd `cmd:"" group:"api-commands" help:"Register where an app's functions are."`
+	Conform     conformCmd     `cmd:"" group:"api-commands" help:"Check a function against the function contract."`
 	Secrets     secretsCmd     `cmd:"" group:"api-commands" help:"Manage webhook secrets."`
 	Messages    messagesCmd    `cmd:"" group:"api-commands" help:"Inspect, retry and discard messages."`
 	Keys        keysCmd        `cmd:"" group:"api-commands" help:"Manage API keys."`
