@@ -190,7 +190,7 @@ class App:
         server = contract.server_of(call, self.server, bool(self.keys))
         events = [Event(e) for e in contract.whole_log(call, server)]
         engine = Engine(events, call.get("known") or 0, self.strict_inputs)
-        execution = Execution(engine, RunInfo.of(call), call.get("hooksUrl") or "")
+        execution = Execution(engine, RunInfo.of(call), "await" in call["server"]["features"])
         got = execution.run(workflow, call["run"].get("input"), in_time)
         for op, logged in engine.differing:
             logger.warning(

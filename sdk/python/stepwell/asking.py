@@ -65,6 +65,7 @@ class Asking:
                 f.reject(e)
 
         op = Operation(kind, id, {**command, "at": place}, name=name, place=place, received=received, execute=execute)
+        op.awaited = lambda: f.waiters > 0
         self._x.engine.ask(op)
         f.abandon = lambda: self._x.cancel_step(op, grace)
         return f
@@ -140,6 +141,7 @@ class Asking:
         f, place, id = self._x.future(), caller(), self._id("wait")
         command = {"type": "wait", "id": id, "at": place, **when}
         op = Operation(WAIT, id, command, place=place, received=lambda event: f.resolve(None))
+        op.awaited = lambda: f.waiters > 0
         self._x.engine.ask(op)
         f.abandon = lambda: cancel_wait(self._x.engine, op)
         return f

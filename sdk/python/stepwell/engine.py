@@ -65,6 +65,7 @@ class Operation:
         self.cancelled = False
         self.replayed = False  # an earlier invocation has asked for it, and was answered
         self.created: Event | None = None
+        self.awaited: Callable[[], bool] = lambda: True  # whether the code goes on when it ends
         self.early: list[Event] = []  # what an inbox has got before the code asked for it
 
     @property
@@ -257,12 +258,14 @@ class Engine:
                 left.append(op.id)
         return left
 
-    def waits(self) -> bool:
-        """Reports whether something is open that can bring the run on."""
-        return any(
-            (op.space == STEP or op.kind in (WAIT, HOOK))
-            and op.kind != MARK
-            and not op.ended
-            and not (op.cancelled and op.kind != CHILD)
+    def awaits(self) -> list[str]:
+        """Returns references to the steps, children and waits of which any may bring the code on when it ends."""
+        return [
+            f"{op.space}:{op.id}"
             for op in self._operations.values()
-        )
+            if op.space in (STEP, WAIT) and op.kind != MARK and not (op.ended or op.cancelled) and op.awaited()
+        ]
+
+    def receives(self) -> bool:
+        """Reports whether a hook is open."""
+        return any(op.kind == HOOK and not op.cancelled for op in self._operations.values())

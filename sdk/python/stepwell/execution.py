@@ -19,6 +19,9 @@ from .places import caller
 if TYPE_CHECKING:
     from .hooks import Hook
 
+# MOST_AWAITED is how many references the server takes.
+MOST_AWAITED = 1000
+
 _running = threading.local()
 
 
@@ -52,8 +55,8 @@ class RunInfo:
 class Execution:
     """What an invocation has in memory. Nothing of it is kept for the next one."""
 
-    def __init__(self, engine: Engine, info: RunInfo, hooks_url: str = "") -> None:
-        self.engine, self.info, self.hooks_url = engine, info, hooks_url
+    def __init__(self, engine: Engine, info: RunInfo, can_await: bool = True) -> None:
+        self.engine, self.info, self.can_await = engine, info, can_await
         self.loop = Loop(engine)  # type: ignore[abstract] # the rest is refused
         self.cancel_reason: str | None = None  # None: nobody has asked to cancel the run
         self.store: dict[str, tuple[Any, int]] = {}  # values, and the positions where they were written
@@ -93,6 +96,8 @@ class Execution:
                     until.cancel()
                     raise Cancelled(self.cancel_reason)
             if self._suspended or not self.engine.deliver():
+                if not self._suspended and isinstance(until, Future):
+                    until.waiters += 1
                 self._suspended = self.engine.ended = True
                 raise Suspended
 
@@ -125,18 +130,23 @@ class Execution:
             self.engine.commands.append(end)
         elif left := self.engine.execute(in_time):
             answer["open"] = left
-        self._check(end)
+        else:
+            self._await(answer)
+        if len(self.engine.commands) > MOST_COMMANDS:
+            raise Blocked(
+                f"the workflow asks for {len(self.engine.commands)} things at once; the limit is {MOST_COMMANDS}: "
+                "use concurrency of run.map, or children",
+                "too_many_commands",
+            )
         return answer
 
-    def _check(self, end: dict[str, Any] | None) -> None:
-        commands = self.engine.commands
-        if len(commands) > MOST_COMMANDS:
-            raise Blocked(
-                f"the workflow asks for {len(commands)} things at once; the limit is {MOST_COMMANDS}: "
-                "use concurrency of run.map, or children", "too_many_commands",
-            )  # fmt: skip
-        if end is None and not self.engine.waits() and not any(c["type"] == "recordStep" for c in commands):
+    def _await(self, answer: dict[str, Any]) -> None:
+        """Says what the code waits for, so that it is not called for anything else."""
+        awaited = self.engine.awaits()
+        if not awaited and not self.engine.receives():
             raise Blocked("the workflow waits for something that nothing brings, such as an asyncio.Event", "stuck")
+        if self.can_await and len(awaited) <= MOST_AWAITED:
+            answer["await"] = {"any": awaited}
 
     def _end_of(self, workflow: Workflow[Any], input: Any) -> dict[str, Any] | None:
         """Returns the command that ends the run; None if it has to wait."""

@@ -26,6 +26,7 @@ class Future(asyncio.Future[T]):
     """
 
     abandon: Callable[[], None] | None = None  # cancels what was asked for
+    waiters = 0  # how many wait for it
     drive: Callable[[asyncio.Future[Any]], None] | None = None  # waits, in a plain function
 
     def get(self) -> T:
@@ -35,6 +36,15 @@ class Future(asyncio.Future[T]):
         if not self.done():
             self.drive(self)
         return self.result()
+
+    def add_done_callback(self, fn: Callable[[Any], object], /, *, context: Any = None) -> None:
+        self.waiters += 1
+        super().add_done_callback(fn, context=context)
+
+    def remove_done_callback(self, fn: Callable[[Any], object], /) -> int:
+        removed = super().remove_done_callback(fn)
+        self.waiters -= removed
+        return removed
 
     def cancel(self, msg: Any | None = None) -> bool:
         if not super().cancel(msg):

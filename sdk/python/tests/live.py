@@ -19,7 +19,16 @@ from typing import Any, Callable
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import stepwell  # noqa: E402
-from stepwell import ChildFailed, Client, FatalError, RetryableError, Run, RunCancelled, RunFailed, SyncRun  # noqa: E402
+from stepwell import (
+    ChildFailed,
+    Client,
+    FatalError,
+    RetryableError,
+    Run,
+    RunCancelled,
+    RunFailed,
+    SyncRun,
+)  # noqa: E402
 
 app = stepwell.App("live", strict_inputs=True)
 client = Client()
@@ -85,7 +94,12 @@ async def outside(run: Run, order: str) -> list[Any]:
     notes = run.inbox("notes", str)
     paid = run.signal("order.paid", dict, condition=f"data.order == {stepwell.cel(order)}")
     hook = run.hook("decision", bool, token=f"decide-{order}", metadata={"question": "?"})
-    got: list[Any] = [await notes.receive(), await notes.receive(), await hook.receive(), (await paid.receive()).data["cents"]]
+    got: list[Any] = [
+        await notes.receive(),
+        await notes.receive(),
+        await hook.receive(),
+        (await paid.receive()).data["cents"],
+    ]
     hook.close()
     agreed = await run.approval("ship?", by=["ann", "bob"], quorum=2, timeout=60)
     try:
@@ -110,7 +124,14 @@ async def state(run: Run) -> list[Any]:
     failed = children[1]
     assert isinstance(failed, ChildFailed), children
     run.store.delete("nothing")
-    return [run.store.get("balance"), children[0], failed.code, failed.message, failed.run_id != started, run.patched("p")]
+    return [
+        run.store.get("balance"),
+        children[0],
+        failed.code,
+        failed.message,
+        failed.run_id != started,
+        run.patched("p"),
+    ]
 
 
 @app.workflow
@@ -196,13 +217,21 @@ def main() -> None:
     meet_outside()
     run = client.start(state)
     check("state", run.wait(60), [25, 4, "child_failed", "it is negative", True, True])
-    check("store and attributes", (run.store(), run.get()["attributes"]), ({"balance": 25}, {"status": "new", "customer": "ann"}))
+    check(
+        "store and attributes",
+        (run.store(), run.get()["attributes"]),
+        ({"balance": 25}, {"status": "new", "customer": "ann"}),
+    )
     meet_cancel()
     try:
         client.start(failing).wait(60)
     except RunFailed as e:
         check("failing", (e.message, e.code, e.details), ("no", "never", {"a": [1]}))
-    check("a key that is taken", client.start(forever, key="k", join=True).id, client.start(forever, key="k", join=True).id)
+    check(
+        "a key that is taken",
+        client.start(forever, key="k", join=True).id,
+        client.start(forever, key="k", join=True).id,
+    )
     run = client.start(long)
     check("a log of more than a call", (run.wait(300), sum(1 for _ in run.events()) > 1000), (3 * 150 * 149 // 2, True))
     check("each attempt once", len(executed) - len(set(executed)), 2)  # those of "busy"

@@ -284,7 +284,7 @@ class Property(unittest.TestCase):
 
     def test_replay_is_a_function_of_the_log(self) -> None:
         ended = 0
-        for seed in range(150):
+        for seed in range(100):
             code = self.program(seed)
 
             async def main(run: Run) -> Any:
@@ -312,7 +312,7 @@ class Property(unittest.TestCase):
             if run.status == "completed":
                 ended += 1
                 self.assertEqual(answer["commands"][-1], {"type": "complete", "output": memory.output}, f"seed {seed}")
-        self.assertGreater(ended, 100)
+        self.assertGreater(ended, 60)
 
     def happen(self, env: Environment, rng: random.Random) -> None:
         """Lets one thing happen: in any order, and while the run's next invocation waits."""

@@ -164,6 +164,19 @@ class Serving(unittest.TestCase):
         got, _, answer = post("/", "", {}, call_of("work"))
         self.assertEqual((got, json.loads(answer)["error"]["code"]), (503, "shutdown"))
 
+    def test_a_lifespan_that_ends_stops_the_app(self) -> None:
+        app = made()
+        received, sent = ["lifespan.startup", "lifespan.shutdown"], list[str]()
+
+        async def receive() -> Any:
+            return {"type": received.pop(0)}
+
+        async def send(message: Any) -> None:
+            sent.append(f"{message['type']} {app.stopping}")
+
+        asyncio.run(stepwell.asgi(app)({"type": "lifespan"}, receive, send))
+        self.assertEqual(sent, ["lifespan.startup.complete False", "lifespan.shutdown.complete True"])
+
     def test_over_http(self) -> None:
         app, port = made(), threading.Event()
         ports: list[int] = []

@@ -11,10 +11,11 @@ from typing import Any
 from ..codec import parse_time
 
 FEATURES = [
-    "seen", "at", "known", "retryAfter", "cancelStep", "cancelWait", "cancel", "store", "inbox", "emit", "startRun",
+    "seen", "at", "known", "retryAfter", "cancelStep", "cancelWait", "cancel", "store", "inbox", "await", "emit", "startRun",
     "undo",
 ]  # fmt: skip
-_WAKES = {"step_completed", "step_failed", "wait_completed", "hook_received", "hook_conflict", "cancel_requested"}
+_WAKES = {"hook_received", "hook_conflict", "cancel_requested"}
+_ENDS = {"step_completed", "step_failed", "wait_completed"}  # these do if they are awaited
 
 
 class Rejected(Exception):
@@ -63,6 +64,7 @@ class Run:
     hooks: dict[str, OpenHook] = field(default_factory=dict)
     pauses: dict[str, datetime | None] = field(default_factory=dict)  # of functions of run.do that are repeated
     forced_at: datetime | None = None
+    awaits: list[str] | None = None  # what the last answer waits for; None: everything
 
     def has(self, type: str, id: str) -> bool:
         return any(e["type"] == type and e.get("correlationId", "") == id for e in self.log)
@@ -107,7 +109,7 @@ class Memory:
         at = self.now.isoformat(timespec="milliseconds")
         e = {"runId": run.id, "seq": len(run.log) + 1, "type": type, "createdAt": at, "data": data, "payload": payload}
         run.log.append({**e, "correlationId": id} if id else e)
-        if type in _WAKES:
+        if type in _WAKES or type in _ENDS and (run.awaits is None or self._met(run)):
             run.wanted, run.failed, run.due = True, 0, None
 
     def apply(self, run: Run, answer: dict[str, Any]) -> None:
@@ -115,14 +117,25 @@ class Memory:
         commands = json.loads(json.dumps(answer.get("commands", [])))
         for i, c in enumerate(commands):
             self._check(run, c, commands[:i], i == len(commands) - 1)
-        before = len(run.log)
+        before, awaits = len(run.log), answer.get("await")
+        run.awaits = None if awaits is None else []  # what the answer itself records wakes nobody
         for c in commands:
             getattr(self, "_" + c["type"])(run, c)
+        if awaits is not None:
+            run.awaits = awaits["any"]
+            run.wanted = run.wanted or self._met(run)
+            if not (run.wanted or run.awaits or run.hooks or run.pauses) and run.status == "running":
+                raise Rejected("the run waits for nothing that can come")
         if answer.get("open") and len(run.log) > before:
             run.log[before]["data"]["open"] = answer["open"]
         run.known = max(run.known, answer.get("seen") or before)
         if run.status == "running" and not (run.wanted or run.steps or run.waits or run.hooks or run.pauses):
             raise Rejected("the run has nothing to wait for")
+
+    def _met(self, run: Run) -> bool:
+        """Reports whether anything that is awaited has ended."""
+        still_open = {f"step:{id}" for id in (*run.steps, *run.pauses)} | {f"wait:{id}" for id in run.waits}
+        return any(ref not in still_open for ref in run.awaits or ())
 
     def _check(self, run: Run, c: dict[str, Any], earlier: list[dict[str, Any]], last: bool) -> None:
         kind, id = c["type"], c.get("id", "")
