@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import logging
 import math
@@ -178,7 +179,7 @@ class App:
         except Blocked as e:
             logger.error("run %s of %s is blocked: %s", run["id"], run["workflow"], e.message)
             return refusal(500, e.message, e.code)
-        except Exception as e:
+        except (Exception, SystemExit) as e:
             logger.exception("run %s of %s is blocked", run["id"], run["workflow"])
             return reply(500, {"error": step_error(e)})
 
@@ -211,7 +212,7 @@ class App:
             output, written = perform(step, call)
         except FatalError as e:
             return reply(422, {"error": e.as_json()})
-        except Exception as e:
+        except (Exception, asyncio.CancelledError, SystemExit) as e:
             failed = reply(500, {"error": step_error(e)})
             if isinstance(e, RetryableError) and e.after > 0:
                 failed.headers["Retry-After"] = str(math.ceil(e.after))

@@ -97,17 +97,16 @@ async def _lifespan(app: App, receive: Receive, send: Send) -> None:
             return
 
 
+# GRACE is for how many seconds calls under way may finish when the process is to end.
+GRACE = 20
+
+
 def serve(app: App, port: int, host: str = "127.0.0.1", ready: Callable[[int], None] = lambda port: None) -> None:
-    """Serves the app by http.server, until SIGTERM or Ctrl-C; calls under way may then finish. For examples and small
-    deployments. Port 0 is a free one, which ready gets.
+    """Serves the app by http.server, until SIGTERM or Ctrl-C; calls under way may then finish within 20 seconds. For
+    examples and small deployments. Port 0 is a free one, which ready gets.
     """
     app.check()
-
-    class Handler(_Handler):
-        served = app
-
-    server = ThreadingHTTPServer((host, port), Handler)
-    server.daemon_threads = False
+    server = _Server((host, port), app)
 
     def stop(*_: Any) -> None:
         app.stopping = True
@@ -119,21 +118,44 @@ def serve(app: App, port: int, host: str = "127.0.0.1", ready: Callable[[int], N
     ready(server.server_port)
     server.serve_forever(poll_interval=0.1)
     server.server_close()
+    with server.changed:
+        server.changed.wait_for(lambda: server.under_way == 0, GRACE)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True  # connections that are idle keep no process from ending
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], app: App) -> None:
+        super().__init__(address, _Handler)
+        self.app, self.under_way, self.changed = app, 0, threading.Condition()
 
 
 class _Handler(BaseHTTPRequestHandler):
-    served: App
+    server: _Server
     protocol_version = "HTTP/1.1"
     timeout = 120  # seconds that a connection may be idle
 
     def do_POST(self) -> None:
+        self._count(1)
+        try:
+            self._post()
+        finally:
+            self._count(-1)
+
+    def _count(self, calls: int) -> None:
+        with self.server.changed:
+            self.server.under_way += calls
+            self.server.changed.notify_all()
+
+    def _post(self) -> None:
         length = self.headers.get("Content-Length") or ""
         if not length.isdigit() or int(length) > LONGEST_CALL:
             self.close_connection = True
             return self._answer(refusal(413, f"a call has a length of at most {LONGEST_CALL} bytes"))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        self._answer(self.served.handle("POST", self.path, headers, self.rfile.read(int(length))))
-        self.close_connection = self.close_connection or self.served.stopping
+        self._answer(self.server.app.handle("POST", self.path, headers, self.rfile.read(int(length))))
+        self.close_connection = self.close_connection or self.server.app.stopping
 
     def _answer(self, r: Response) -> None:
         self.send_response(r.status)

@@ -195,6 +195,34 @@ class Waiting(unittest.TestCase):
         self.assertTrue(run.result())
 
 
+@unittest.skipUnless(hasattr(asyncio, "TaskGroup"), "Python 3.11 has them")
+class NewerAsyncio(unittest.TestCase):
+    def test_groups_and_timeouts(self) -> None:
+        async def main(run: Run) -> list[Any]:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(helper(run, n)) for n in range(3)]
+            got: list[Any] = [t.result() for t in tasks]
+            try:
+                async with asyncio.timeout(5):
+                    await run.hook("never").receive()
+            except TimeoutError:
+                got.append("late")
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(helper(run, -1))
+                    group.create_task(helper(run, 13))
+            except BaseExceptionGroup as e:  # noqa: F821
+                got += [x.code for x in e.exceptions]
+            return got
+
+        async def helper(run: Run, n: int) -> int:
+            return await run.step(double, n)
+
+        env, run = started(main)
+        self.assertEqual(run.result(), [0, 2, 4, "late", "negative"])
+        self.assertIn("helper#4.double", [e.get("correlationId") for e in run.log])
+
+
 class Leaving(unittest.TestCase):
     def test_whatever_catches_everything_does_not_count(self) -> None:
         def returns(run: SyncRun) -> int:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import io
 import json
+import subprocess
+import sys
 import threading
 import unittest
 import urllib.error
@@ -49,6 +52,8 @@ def made(**options: Any) -> stepwell.App:
                 raise RetryableError("busy", after=1.2, code="busy")
             case "bug":
                 raise KeyError("x")
+            case "exit":
+                sys.exit(1)
             case "nan":
                 return float("nan")
             case "store":
@@ -132,6 +137,7 @@ class Serving(unittest.TestCase):
                 (1, 200, "wrun_1/work"), ("fatal", 422, {"message": "no", "code": "never", "details": [1]}),
                 ("later", 500, {"message": "busy", "code": "busy"}), ("bug", 500, {"message": "KeyError: 'x'",
                 "code": "KeyError"}),
+                ("exit", 500, {"message": "SystemExit: 1", "code": "SystemExit"}),
                 ("nan", 422, {"message": "the output of step work: nan cannot be kept as JSON", "code": "unencodable"}),
                 ("store", 200, {"output": "wrun_1/work", "store": {"balance": 75}}), ("large", 422,
                 {"code": "store_limit"}),
@@ -195,6 +201,35 @@ class Serving(unittest.TestCase):
             urllib.request.urlopen(request)
         self.assertEqual(refused.exception.code, 413)
         refused.exception.close()
+
+    def test_a_process_that_ends_finishes_what_is_under_way(self) -> None:
+        program = """
+import stepwell, time
+app = stepwell.App("tests", unsigned="a test")
+@app.step
+def work(seconds: float) -> str:
+    print("begun", flush=True)
+    time.sleep(seconds)
+    return "done"
+stepwell.serve(app, 0, ready=lambda port: print(port, flush=True))
+"""
+        folder = str(Path(__file__).parents[1])
+        with subprocess.Popen(
+            [sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=folder, text=True
+        ) as process:
+            assert process.stdout
+            port = int(process.stdout.readline())
+            idle = http.client.HTTPConnection("127.0.0.1", port)
+            idle.request("POST", "/", call_of("gone"))
+            self.assertEqual(json.load(idle.getresponse())["error"]["code"], "unknown_step")
+            busy = http.client.HTTPConnection("127.0.0.1", port)
+            busy.request("POST", "/", call_of("work", 0.3))
+            self.assertEqual(process.stdout.readline(), "begun\n")
+            process.terminate()
+            self.assertEqual(busy.getresponse().read(), b'"done"')
+            self.assertEqual(process.wait(10), 0)
+            idle.close()
+            busy.close()
 
     def test_copies_of_a_call_share_one_execution(self) -> None:
         executed: list[int] = []
