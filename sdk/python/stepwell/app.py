@@ -43,9 +43,9 @@ class App:
     """Workflows and steps that a server calls. Serve it by `wsgi`, `asgi` or `serve`, or call `handle` yourself.
 
     Calls must be signed with one of `signing_keys`: up to two, separated by a comma, by default those of
-    STEPWELL_SIGNING_KEYS. Without any, `unsigned` must say why that is right. `server` is the server's address, for
-    logs of more than 1,000 events; by default that of STEPWELL_URL. With `strict_inputs`, a run is blocked if a
-    step's input is not the one in its log; otherwise that is logged.
+    STEPWELL_SIGNING_KEYS. Without any, `unsigned` must say why that is right. `server` is the
+    server's address, for logs of more than 1,000 events; by default that of STEPWELL_URL. With `strict_inputs`, a run
+    is blocked if a step's input is not the one in its log; otherwise that is logged.
     """
 
     def __init__(
@@ -53,13 +53,9 @@ class App:
         strict_inputs: bool = False,
     ) -> None:  # fmt: skip
         keys = signing_keys if signing_keys is not None else os.environ.get("STEPWELL_SIGNING_KEYS", "")
-        if not keys and not unsigned:
-            raise ValueError(
-                f"app {name} has no signing keys: create one with stepwell signing-keys create, and set "
-                "STEPWELL_SIGNING_KEYS; or say why calls are unsigned"
-            )
         self.name, self.server, self.strict_inputs = name, server, strict_inputs
         self.keys = signature.parse_keys(keys) if keys else []
+        self.unsigned = unsigned
         self.workflows: dict[str, Workflow[Any]] = {}
         self.steps: dict[str, Step[..., Any]] = {}
         self.stopping = False  # calls that have not begun are refused, and made again elsewhere
@@ -120,6 +116,15 @@ class App:
         """Makes a step of a function, as step() does, and adds it."""
         return decorate(fn, name, typing.cast(StepOptions, options), self.add)
 
+    def check_served(self) -> None:
+        """Raises ValueError if anybody could call the app, or with everything that cannot work."""
+        if not self.keys and not self.unsigned:
+            raise ValueError(
+                f"app {self.name} has no signing keys: create one with stepwell signing-keys create, and set "
+                "STEPWELL_SIGNING_KEYS; or say why calls are unsigned"
+            )
+        self.check()
+
     def check(self) -> None:
         """Raises ValueError with everything that cannot work."""
         problems = [p for w in self.workflows.values() for p in w.problems()]
@@ -131,10 +136,8 @@ class App:
         """Answers a call. The target is the path and query as sent; headers are found by their names in lower case."""
         if method != "POST":
             return refusal(405, "the server calls by POST")
-        if self.stopping:
-            return refusal(503, "the app is stopping", "shutdown")
         try:
-            if self.keys:
+            if self.keys or not self.unsigned:
                 signature.verify(method, target, headers, body, self.keys, self.clock())
         except signature.Refused as e:
             return refusal(401, str(e.args[1]), "wrong_signature", retryable=True)
@@ -142,6 +145,8 @@ class App:
 
     def answer(self, body: bytes, in_time: Callable[[], bool] | None = None) -> Response:
         """Answers a call whose sender is known. No function of run.do begins when in_time returns False."""
+        if self.stopping:
+            return refusal(503, "the app is stopping", "shutdown")
         try:
             call = codec.loads(body)
             kind = call["type"]

@@ -306,7 +306,7 @@ def _outcome(fn: Callable[[], Any], what: str, again: bool, pause: float) -> dic
             return {"error": error}
         return {
             "error": error,
-            "retryAfter": duration(max(pause, e.after if isinstance(e, RetryableError) else 0, 0.001)),
+            "retryAfter": duration(min(max(pause, e.after if isinstance(e, RetryableError) else 0, 0.001), 86400)),
         }
 
 

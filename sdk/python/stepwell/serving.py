@@ -18,7 +18,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 def wsgi(app: App) -> Any:
     """Returns the app as a WSGI application."""
-    app.check()
+    app.check_served()
 
     def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         r = _of_wsgi(app, environ)
@@ -56,7 +56,7 @@ def _target(environ: Mapping[str, Any]) -> str:
 
 def asgi(app: App) -> Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]:
     """Returns the app as an ASGI application. Calls are answered in threads, so steps may block."""
-    app.check()
+    app.check_served()
 
     async def application(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -105,7 +105,7 @@ def serve(app: App, port: int, host: str = "127.0.0.1", ready: Callable[[int], N
     """Serves the app by http.server, until SIGTERM or Ctrl-C; calls under way may then finish within 20 seconds. For
     examples and small deployments. Port 0 is a free one, which ready gets.
     """
-    app.check()
+    app.check_served()
     server = _Server((host, port), app)
 
     def stop(*_: Any) -> None:

@@ -19,6 +19,7 @@ from typing import Any, Callable
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import stepwell  # noqa: E402
+from stepwell.testing import replay  # noqa: E402
 from stepwell import (
     ChildFailed,
     Client,
@@ -234,6 +235,10 @@ def main() -> None:
     )
     run = client.start(long)
     check("a log of more than a call", (run.wait(300), sum(1 for _ in run.events()) > 1000), (3 * 150 * 149 // 2, True))
+    runs = client.request("GET", "/v1/runs", query={"limit": "1000"})["data"]
+    for handle in [client.run(r["id"]) for r in runs]:
+        replay(app, {"run": handle.get(), "events": list(handle.events())})
+    check("replays", len(runs) > 10, True)
     check("each attempt once", len(executed) - len(set(executed)), 2)  # those of "busy"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import stepwell
 from stepwell import Blocked, FatalError, Run, StepFailed, SyncRun, TokenTaken
-from stepwell.testing import Environment
+from stepwell.testing import Environment, replay
 
 from .test_features import app_of, deposit, double, started
 
@@ -221,6 +221,51 @@ class NewerAsyncio(unittest.TestCase):
         env, run = started(main)
         self.assertEqual(run.result(), [0, 2, 4, "late", "negative"])
         self.assertIn("helper#4.double", [e.get("correlationId") for e in run.log])
+
+
+class Exported(unittest.TestCase):
+    def test_runs_are_replayed(self) -> None:
+        version = [1]
+
+        async def main(run: Run) -> int:
+            late = run.do(lambda: 5)
+            total = sum(await run.map(range(3), lambda n: run.step(double, n)))
+            await run.sleep(60)
+            if version[0] == 2 and run.patched("more"):
+                total += await run.step(double, 1)
+            return total + await late + (version[0] == 4)
+
+        app = app_of(main)
+        completed, under_way = Environment(app).start("main"), Environment(app).start("main")
+        completed.result()
+        under_way._environment.run_until_idle()
+        logs = completed.export(), under_way.export()
+        for version[0] in (1, 2):
+            for log in logs:
+                replay(app, log)
+        version[0] = 4
+        replay(app, logs[1])
+        with self.assertRaisesRegex(AssertionError, "ended with .*'output': 11.*, but the code answers .*12"):
+            replay(app, logs[0])
+        with self.assertRaisesRegex(ValueError, "are missing"):
+            replay(app, {**logs[0], "events": logs[0]["events"][1:]})
+
+    def test_runs_that_do_not_fit_are_found_at_their_event(self) -> None:
+        async def main(run: Run) -> None:
+            await run.step(double, 1)
+
+        async def changed(run: Run) -> None:
+            await run.sleep(1)
+            await run.step(double, 1)
+
+        run = started(main)[1]
+        run.result()
+        other = app_of()
+        other.workflow(name="main")(changed)
+        with self.assertRaisesRegex(
+            AssertionError, "with the first 5 of its 6 events: diverged: (.|\n)*inserted before"
+        ):
+            replay(other, run.export())
 
 
 class Leaving(unittest.TestCase):

@@ -127,8 +127,10 @@ class Serving(unittest.TestCase):
                 self.assertEqual(post("/" + path, query, headers, signed["body"].encode() + b" ")[0], 401)
 
     def test_an_app_says_why_calls_are_unsigned(self) -> None:
+        app = made(signing_keys="")
         with self.assertRaisesRegex(ValueError, "no signing keys"):
-            stepwell.App("tests", signing_keys="")
+            stepwell.wsgi(app)
+        self.assertEqual(app.handle("POST", "/", {}, call_of()).status, 401)
 
     def test_steps_answer(self) -> None:
         for over in (over_wsgi, over_asgi):

@@ -59,6 +59,11 @@ class TestRun:
         """The events, as the API shows them."""
         return self._run.log
 
+    def export(self) -> dict[str, Any]:
+        """Returns the run with its log, as a line of `stepwell runs export` has it."""
+        run = {"id": self.id, "workflow": self._run.workflow, "deployment": "tests", "attributes": self.attributes}
+        return {"run": run, "events": self._run.log}
+
     @property
     def invocations(self) -> int:
         return self._run.invocations
