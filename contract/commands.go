@@ -28,6 +28,8 @@ const (
 
 	// MaxAttemptTimeout limits the duration of one attempt.
 	MaxAttemptTimeout = 12 * time.Hour
+	// MinHeartbeatTimeout is the shortest time between heartbeats that a step may ask for.
+	MinHeartbeatTimeout = 2 * time.Second
 )
 
 // head holds the field that all commands share.
@@ -63,8 +65,10 @@ type runStep struct {
 	Deployment     string          `json:"deployment"`
 	Timeout        *duration       `json:"timeout"`
 	AttemptTimeout *duration       `json:"attemptTimeout"`
-	Retry          retry           `json:"retry"`
-	FirstAttempt   *firstAttempt   `json:"firstAttempt"`
+	// HeartbeatTimeout is after which silence of the function an attempt has failed.
+	HeartbeatTimeout *duration     `json:"heartbeatTimeout"`
+	Retry            retry         `json:"retry"`
+	FirstAttempt     *firstAttempt `json:"firstAttempt"`
 	// HTTP is the request that the step is; nil for the call of a function.
 	HTTP *httpOptions `json:"http"`
 	// Async lets the function accept the step, and have its result sent later.
@@ -82,6 +86,8 @@ func (c *runStep) check() error {
 	switch {
 	case c.HTTP != nil && (c.Input != nil || c.Deployment != "" || c.FirstAttempt != nil || c.Async):
 		return entities.Invalid("a step with http has no input, deployment, firstAttempt or async: the request is its input")
+	case c.HeartbeatTimeout != nil && (c.HTTP != nil || c.Async):
+		return entities.Invalid("heartbeatTimeout is for steps whose function answers with the result: not for http or async")
 	case c.Async && c.Timeout == nil:
 		return entities.Invalid("an async step needs a timeout: until when its result may be sent")
 	default:
@@ -114,6 +120,14 @@ func (c *runStep) requests(planner Planner) ([]eventlog.Request, error) {
 		return nil, entities.Invalid("attemptTimeout %s is not between 1s and %s", attempt, MaxAttemptTimeout)
 	}
 	spec.AttemptTimeoutMS = attempt.Milliseconds()
+	if c.HeartbeatTimeout != nil {
+		beat := time.Duration(*c.HeartbeatTimeout)
+		if beat < MinHeartbeatTimeout || beat > MaxAttemptTimeout {
+			return nil, entities.Invalid("heartbeatTimeout %s is not between %s and %s",
+				beat, MinHeartbeatTimeout, MaxAttemptTimeout)
+		}
+		spec.HeartbeatTimeoutMS = beat.Milliseconds()
+	}
 	if c.Timeout != nil {
 		spec.Deadline = planner.after(*c.Timeout)
 	}

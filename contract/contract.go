@@ -86,7 +86,7 @@ var features = []string{
 	"cancelStep", "cancelWait", "cancel",
 	"await", "keep", "blocked",
 	"store", "inbox", "skipped",
-	"http", "async", "emit", "startRun", "notReady", "answer", "undo",
+	"http", "async", "emit", "startRun", "notReady", "answer", "undo", "heartbeat",
 }
 
 // Offer returns what this version of the server offers.
@@ -122,6 +122,8 @@ type Step struct {
 	Name     string          `json:"name"`
 	Input    json.RawMessage `json:"input,omitempty"`
 	Deadline *time.Time      `json:"deadline,omitempty"`
+	// Progress is what an earlier attempt last said about how far it was, with a heartbeat; nil if none did.
+	Progress json.RawMessage `json:"progress,omitempty"`
 	// Callback is where the result may be sent after the answer 202; only for a step with async.
 	Callback *Callback `json:"callback,omitempty"`
 }

@@ -59,13 +59,24 @@ func noAnswer(timeout time.Duration) error {
 	return queue.PublicError(fmt.Sprintf("no answer within %s", timeout))
 }
 
-// askInTime is [Engine.ask] with a time limit.
+// askInTime is [Engine.ask] with a time limit, and one for the silence between heartbeats; 0 for none.
 func (e *Engine) askInTime(
-	ctx context.Context, d queue.Delivery, c contract.Call, timeout time.Duration,
+	ctx context.Context, d queue.Delivery, c contract.Call, timeout, silence time.Duration,
 ) (answer, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, noAnswer(timeout))
 	defer cancel()
+	if silence <= 0 {
+		return e.ask(ctx, d, c)
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go d.WatchBeats(ctx, silence, func() { stop(noHeartbeat(silence)) })
 	return e.ask(ctx, d, c)
+}
+
+// noHeartbeat is the error of a function that was silent for longer than it may.
+func noHeartbeat(silence time.Duration) error {
+	return queue.PublicError(fmt.Sprintf("no heartbeat within %s", silence))
 }
 
 // askOnLease is [Engine.ask] until only a tenth of the lease is left, for applying the answer. Commands that the

@@ -37,6 +37,18 @@ func (e *Engine) KeepCall(
 	return err
 }
 
+// Beat notes a heartbeat of the function that executes a step: see [queue.Queue.Beat]. It fails as [Engine.KeepCall]
+// does.
+func (e *Engine) Beat(
+	ctx context.Context, project entities.Project, runID entities.RunID, handle string, progress []byte,
+) error {
+	err := e.queue.Beat(ctx, project, runID, handle, progress)
+	if errors.Is(err, message.ErrStale) {
+		return e.whyStale(ctx, project, runID, err)
+	}
+	return err
+}
+
 // TakeAnswer does with the answer to a call under way what the server does that made the call. It fails as
 // [Engine.KeepCall] does: nothing happens then. While the database is away, the function repeats its request.
 func (e *Engine) TakeAnswer(

@@ -59,7 +59,11 @@ func (e *Engine) executeStep(ctx context.Context, d queue.Delivery) error {
 	if call.Run.Store, err = e.loadStore(ctx, s.run); err != nil {
 		return err
 	}
-	a, err := e.askInTime(ctx, d, call, timeout)
+	silence := time.Duration(s.spec.HeartbeatTimeoutMS) * time.Millisecond
+	if err = d.StartBeats(ctx, silence); err != nil {
+		return err
+	}
+	a, err := e.askInTime(ctx, d, call, timeout, silence)
 	now := e.log.Now()
 	if errors.Is(err, errStepOver) {
 		return queue.Persist(ctx, d.End)
@@ -224,7 +228,7 @@ func (s stepWork) call(d queue.Delivery, token string) contract.Call {
 	return contract.Call{
 		Type: contract.TypeStep, Invocation: d.Lease, Attempt: d.DeliveryCount, Server: contract.Offer(), Token: token,
 		Run:  contract.About(s.run),
-		Step: &contract.Step{ID: s.ID, Name: s.Name, Input: s.input, Deadline: s.spec.Deadline},
+		Step: &contract.Step{ID: s.ID, Name: s.Name, Input: s.input, Deadline: s.spec.Deadline, Progress: d.Progress},
 	}
 }
 

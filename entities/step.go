@@ -40,6 +40,8 @@ type StepSpec struct {
 	Deadline *time.Time `json:"deadline,omitempty"`
 	// AttemptTimeoutMS is the timeout of one attempt.
 	AttemptTimeoutMS int64 `json:"attemptTimeoutMs,omitempty"`
+	// HeartbeatTimeoutMS is how long the function may send no heartbeat during an attempt; 0 if it need not send any.
+	HeartbeatTimeoutMS int64 `json:"heartbeatTimeoutMs,omitempty"`
 	// MaxAttempts is the number of attempts after which the step fails. Attempts that did not reach the function do not
 	// count.
 	MaxAttempts int `json:"maxAttempts,omitempty"`

@@ -95,6 +95,10 @@ var testRequests = []testRequest{
 		foreign: 404,
 	},
 	{
+		route: "POST /v1/runs/:id/call/heartbeat", path: "/v1/runs/{driven}/call/heartbeat",
+		header: []string{"Stepwell-Invocation", "{lease}"}, body: `{"progress":"classified"}`, foreign: 404,
+	},
+	{
 		route: "POST /v1/runs", body: `{"workflow":"order","deployment":"{deployment}","inbox":["notes"],"send":[{"inbox":"notes","payload":1}]}`,
 		foreign: 404,
 	},

@@ -57,6 +57,9 @@ type Delivery struct {
 	// Known is the position up to which the function knew the log of the run when it last answered; 0 if it never did.
 	// Only for [message.WorkRun].
 	Known int64
+	// Progress is what the function of a step last said about how far it is: JSON; nil if it said nothing. See
+	// [Queue.Beat].
+	Progress []byte
 
 	// Inline has the start of the work if the transaction that leased it may record the start in the log (inline
 	// start).

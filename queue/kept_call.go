@@ -22,12 +22,12 @@ const ofCall = OfLease +
 	` AND (project, run_id) IS NOT DISTINCT FROM ($2, $3) AND work <> '' AND due_at > clock_timestamp()`
 
 // KeepCall notes that a function works on the call with the lease. It fails with [message.ErrStale] if the call is
-// over.
+// over, or if no server waits for it and the function has not sent the heartbeats that its step asks for.
 func (q *Queue) KeepCall(ctx context.Context, p entities.Project, runID entities.RunID, handle string) error {
 	tag, err := pg.NewPool(q.pool).Exec(ctx, `
 		UPDATE messages SET kept_until = now() + $4, drained_lease = '',
 			due_at = CASE holder WHEN '' THEN now() + $4 ELSE due_at END
-		WHERE `+ofCall, handle, p, runID, cluster.KeptLease)
+		WHERE `+ofCall+` AND (holder <> '' OR NOT `+silent+`)`, handle, p, runID, cluster.KeptLease)
 	if err == nil && tag.RowsAffected() == 0 {
 		return errCallOver
 	}

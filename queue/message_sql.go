@@ -83,7 +83,7 @@ const deliveryColumns = `id, project, topic, deployment_id, run_id, work, subjec
 	(SELECT trial_at FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id) AS trial_at,
 	coalesce((SELECT spec_version` + fromRun + `), 0) AS spec_version, leased_seq,
 	CASE work WHEN 'run' THEN coalesce((SELECT w.acked_seq FROM run_wakes w WHERE w.run_id = m.run_id), 0) ELSE 0 END
-		AS known`
+		AS known, progress`
 
 // columns are the destinations of [deliveryColumns].
 func (d *Delivery) columns() []any {
@@ -91,7 +91,7 @@ func (d *Delivery) columns() []any {
 		&d.ID, &d.Project, &d.Topic, &d.DeploymentID, &d.RunID, &d.Work, &d.Subject, &d.ContentType, &d.CreatedAt,
 		&d.ExpiresAt, &d.DueAt, &d.Lease, &d.DeliveryCount,
 		&d.UnreachedCount, &d.DisconnectCount, &d.ExcusedCount, &d.ClaimedAt,
-		&d.URL, &d.TrialAt, &d.SpecVersion, &d.LeasedSeq, &d.Known,
+		&d.URL, &d.TrialAt, &d.SpecVersion, &d.LeasedSeq, &d.Known, &d.Progress,
 	}
 }
 

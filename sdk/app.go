@@ -79,7 +79,7 @@ type AppConfig struct {
 	InterceptInvocations []func(ctx context.Context, i InvocationInfo, next func(context.Context) error) error
 
 	// Now is the clock that tells when inline steps ended; [time.Now] by default. With another one, as tests have it,
-	// inline steps make no pauses between attempts: the server makes them.
+	// inline steps make no pauses between attempts: the server makes them. Each heartbeat is sent.
 	Now func() time.Time
 	// StrictInputs makes it an error if a workflow asks for a step with another input than its log has. It is for tests
 	// and checks of replays; in production the difference is only logged.

@@ -124,7 +124,7 @@ func (s *inlineStep) once(
 	app := s.exec.app
 	r.StartedAt = app.now()
 	ctx, store := withStore(ctx, s.known)
-	output, err := attempt(ctx, stepContext{s.info, app}, s.limit(), fn)
+	output, err := attempt(ctx, stepContext{StepInfo: s.info, app: app}, s.limit(), fn)
 	r.EndedAt = app.now()
 	written := store.writes()
 	if err == nil {
@@ -243,6 +243,9 @@ type stepContext struct {
 	StepInfo
 
 	app *App
+	// heart sends heartbeats, and progress is that of an earlier attempt; nil for inline steps.
+	heart    *heart
+	progress json.RawMessage
 }
 
 func stepOf(ctx context.Context) (stepContext, bool) {

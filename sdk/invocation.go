@@ -29,20 +29,22 @@ type serving struct {
 	kept     keptRuns
 	underWay *callsUnderWay
 	// pauses is how long attempts of an inline step may be apart in one call, all in all.
-	pauses            time.Duration
+	pauses time.Duration
+	// beatEvery is how far apart heartbeats are sent.
+	beatEvery         time.Duration
 	clockError        time.Duration
 	aroundSteps       []func(context.Context, StepInfo, func(context.Context) error) error
 	aroundInvocations []func(context.Context, InvocationInfo, func(context.Context) error) error
 }
 
 func newServing(c AppConfig) serving {
-	pauses := time.Second
+	pauses, beats := time.Second, beatEvery
 	if c.Now != nil {
-		pauses = 0
+		pauses, beats = 0, 0
 	}
 	return serving{
 		server: cmp.Or(c.Server, os.Getenv("STEPWELL_URL")), http: cmp.Or(c.HTTP, defaultClient()), strict: c.StrictInputs,
-		process: rand.Text(), pauses: pauses, clockError: clockError,
+		process: rand.Text(), pauses: pauses, beatEvery: beats, clockError: clockError,
 		aroundSteps: c.InterceptSteps, aroundInvocations: c.InterceptInvocations,
 		underWay: &callsUnderWay{by: map[callID]*sharedCall{}},
 		kept: keptRuns{

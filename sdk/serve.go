@@ -60,6 +60,8 @@ type call struct {
 		Name     string          `json:"name"`
 		Input    json.RawMessage `json:"input"`
 		Deadline time.Time       `json:"deadline"`
+		// Progress is what an earlier attempt has last said with a heartbeat.
+		Progress json.RawMessage `json:"progress"`
 	} `json:"step"`
 }
 
@@ -179,6 +181,9 @@ func (a *App) serveStep(request context.Context, c call) reply {
 	}
 	ctx, closed := untilClosed(request, ErrStepCancelled)
 	defer closed()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	heart := a.newHeart(ctx, c, cancel)
 	ctx, store := withStore(ctx, c.Run.Store)
 	if !c.Step.Deadline.IsZero() {
 		var cancel context.CancelFunc
@@ -186,9 +191,11 @@ func (a *App) serveStep(request context.Context, c call) reply {
 		defer cancel()
 	}
 	info := StepInfo{Run: infoOf(c), ID: c.Step.ID, Name: c.Step.Name, Attempt: max(c.Attempt, 1), Trace: c.trace}
-	output, err := attempt(ctx, stepContext{info, a}, 0, func(ctx context.Context) (json.RawMessage, error) {
+	s := stepContext{info, a, heart, c.Step.Progress}
+	output, err := attempt(ctx, s, 0, func(ctx context.Context) (json.RawMessage, error) {
 		return d.step(ctx, c.Step.Input)
 	})
+	heart.end(err != nil && !isPermanent(err))
 	if err == nil {
 		return outputReply(output, store.writes())
 	}

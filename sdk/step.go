@@ -80,6 +80,9 @@ func (s *Step[I, O]) Go(w *Context, in I, options ...StepOption) *Future[O] {
 	if !w.exec.offers("undo") {
 		o.undoneBy = ""
 	}
+	if !w.exec.offers("heartbeat") {
+		o.heartbeatTimeout = 0
+	}
 	op.Command = newRunStep(op, o)
 	known := w.exec.engine.Known(op.Kind, op.ID) // it has begun in an earlier call
 	if bound := w.exec.app.steps[s.name].step; bound != nil && !known && w.exec.inlineFirst(o) {
@@ -125,19 +128,20 @@ func firstInline(x *execution, op *engine.Operation, o stepOptions, bound boundS
 
 // runStep is the command that starts a step.
 type runStep struct {
-	Type           string          `json:"type"`
-	ID             string          `json:"id"`
-	Name           string          `json:"name"`
-	Input          json.RawMessage `json:"input"`
-	Deployment     string          `json:"deployment,omitempty"`
-	Timeout        string          `json:"timeout,omitempty"`
-	AttemptTimeout string          `json:"attemptTimeout,omitempty"`
-	Retry          *retry          `json:"retry,omitempty"`
-	FirstAttempt   *firstAttempt   `json:"firstAttempt,omitempty"`
-	Limits         []LimitUse      `json:"limits,omitempty"`
-	Priority       string          `json:"priority,omitempty"`
-	At             string          `json:"at,omitempty"`
-	Undo           string          `json:"undo,omitempty"`
+	Type             string          `json:"type"`
+	ID               string          `json:"id"`
+	Name             string          `json:"name"`
+	Input            json.RawMessage `json:"input"`
+	Deployment       string          `json:"deployment,omitempty"`
+	Timeout          string          `json:"timeout,omitempty"`
+	AttemptTimeout   string          `json:"attemptTimeout,omitempty"`
+	HeartbeatTimeout string          `json:"heartbeatTimeout,omitempty"`
+	Retry            *retry          `json:"retry,omitempty"`
+	FirstAttempt     *firstAttempt   `json:"firstAttempt,omitempty"`
+	Limits           []LimitUse      `json:"limits,omitempty"`
+	Priority         string          `json:"priority,omitempty"`
+	At               string          `json:"at,omitempty"`
+	Undo             string          `json:"undo,omitempty"`
 }
 
 // firstAttempt is the attempt that was made inline, and failed.
@@ -152,6 +156,7 @@ func newRunStep(op *engine.Operation, o stepOptions) runStep {
 	c := runStep{
 		Type: "runStep", ID: op.ID, Name: op.Name, Input: op.Input, Deployment: o.deployment, At: op.Place,
 		Undo: o.undoneBy, Timeout: unlessZero(o.timeout), AttemptTimeout: unlessZero(o.attemptTimeout), Limits: o.limits,
+		HeartbeatTimeout: unlessZero(o.heartbeatTimeout),
 	}
 	if o.priority != 0 {
 		c.Priority = o.priority.String()
@@ -213,6 +218,9 @@ type stepOptions struct {
 	deployment     string
 	timeout        time.Duration
 	attemptTimeout time.Duration
+	// heartbeatTimeout is after which silence an attempt has failed; 0 if it may be silent.
+	heartbeatTimeout time.Duration
+
 	retry          retry
 	first, longest time.Duration // pauses between attempts; 0: the default
 	remote         bool

@@ -1,11 +1,14 @@
 package rest
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/engine"
+	"github.com/stepwell-dev/stepwell/handlers/incoming"
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
+	"github.com/stepwell-dev/stepwell/queue"
 )
 
 // keepCall notes that a function works on a call.
@@ -38,5 +41,23 @@ func (s *Server) answerCall(r *request) error {
 		return s.Runs.TakeAnswer(r.ctx(), r.project(), id, invocation, engine.GivenAnswer{
 			Status: int(given.Status), ContentType: given.ContentType, RetryAfter: given.RetryAfter, Body: given.Body,
 		})
+	})
+}
+
+// beatCall notes a heartbeat of the function that executes a step.
+func (s *Server) beatCall(r *request) error {
+	var beat api.BeatCallBody
+	id := r.runID()
+	invocation := r.invocation()
+	r.optionalBody(&beat)
+	if n := len(beat.Progress); n > queue.MaxProgress {
+		r.fail(badField("progress", "it has %d bytes; the limit is %d: keep more in the run's store", n, queue.MaxProgress))
+	}
+	return answerNothing(r, func() error {
+		err := s.Runs.Beat(r.ctx(), r.project(), id, invocation, beat.Progress)
+		if errors.Is(err, queue.ErrTooSoon) {
+			return &incoming.TooManyError{What: "heartbeats of the step", RetryAfter: queue.BeatPause}
+		}
+		return err
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/queue"
 )
 
 // sendCall sends a request about a call, and returns the status.
@@ -121,5 +122,42 @@ func TestAnswersThatFailByRequest(t *testing.T) {
 		if err != nil || lease != "" || code != want.code || !strings.Contains(text, want.text) {
 			t.Errorf("%s: the work has lease %q, error %q, code %q (%v)", body, lease, text, code, err)
 		}
+	}
+}
+
+// TestHeartbeats of a step, and what is refused before anything is noted.
+func TestHeartbeats(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	id := a.driven(t, "order")
+	a.calling(t, id, "run", "rh_run")
+	a.sendCall(t, id, "answer", "rh_run", `{"status":200,"body":{"seen":1,"commands":[{"type":"runStep","id":"s"}]}}`)
+	a.calling(t, id, "step", "rh_step")
+	for _, tt := range []struct {
+		invocation, body string
+		want             int
+	}{
+		{"rh_other", `{}`, 409},
+		{"rh_step", `{"progress":"` + strings.Repeat("x", queue.MaxProgress) + `"}`, 400},
+		{"rh_step", `{"rows":7}`, 400},
+		{"rh_step", `{"progress":{"rows":7}}`, 204},
+		{"rh_step", `{"progress":{"rows":8}}`, 429},
+		{"rh_step", ``, 429},
+	} {
+		if got := a.sendCall(t, id, "heartbeat", tt.invocation, tt.body); got != tt.want {
+			t.Errorf("%.40s with %s: got %d, want %d", tt.body, tt.invocation, got, tt.want)
+		}
+	}
+	var progress string
+	err := a.pool.QueryRow(t.Context(), `SELECT convert_from(progress, 'UTF8') FROM messages WHERE lease = 'rh_step'`).
+		Scan(&progress)
+	if err != nil || progress != `{"rows":7}` {
+		t.Errorf("got progress %s, %v", progress, err)
+	}
+	if got := a.sendCall(t, id, "answer", "rh_step", `{"status":200,"body":1}`); got != 204 {
+		t.Errorf("the step's answer: got %d", got)
+	}
+	if got := a.sendCall(t, id, "heartbeat", "rh_step", ``); got != 409 {
+		t.Errorf("a heartbeat after the answer: got %d", got)
 	}
 }

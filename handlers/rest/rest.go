@@ -201,6 +201,7 @@ var routes = []struct {
 	{"POST /runs/:id/commands", auth.Write, (*Server).commandRun},
 	{"POST /runs/:id/call/keep", auth.Write, (*Server).keepCall},
 	{"POST /runs/:id/call/answer", auth.Write, (*Server).answerCall},
+	{"POST /runs/:id/call/heartbeat", auth.Write, (*Server).beatCall},
 
 	// Parts of runs.
 	{"GET /runs/:id/steps", auth.Metadata, (*Server).listSteps},
@@ -345,6 +346,7 @@ var callRoutes = []string{
 	"POST /runs/:id/commands",
 	"POST /runs/:id/call/keep",
 	"POST /runs/:id/call/answer",
+	"POST /runs/:id/call/heartbeat",
 	"GET /runs/:id/store",
 	"GET /runs/:id/store/:key",
 	"GET /runs/:id/events",

@@ -83,7 +83,8 @@ func (c *caller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *caller) callStep(r *http.Request, got call, body []byte) *httptest.ResponseRecorder {
-	answer := c.post(r.Context(), r, body)
+	called := &calledStep{c, c.server.Run(got.Run.ID), got.Step.ID, false}
+	answer := c.post(context.WithValue(r.Context(), calledKey{}, called), r, body)
 	if answer.Code == http.StatusServiceUnavailable && hasCode(answer, "unknown_step") {
 		if !c.spied[got.Step.Name] {
 			c.tb.Errorf("step %q has no function: bind it in New, or use Stub", got.Step.Name)
@@ -93,7 +94,7 @@ func (c *caller) callStep(r *http.Request, got call, body []byte) *httptest.Resp
 		answer = newAnswer(http.StatusOK, nil)
 	}
 	c.happened(got.Run.ID, got.Step.ID, got.Step.Name, got.Step.Input)
-	if c.faults.crash("the result of step %s of run %s was lost", got.Step.ID, got.Run.ID) {
+	if called.died || c.faults.crash("the result of step %s of run %s was lost", got.Step.ID, got.Run.ID) {
 		answer.Code = memserver.StatusLost
 	}
 	return answer

@@ -3,12 +3,14 @@ package stepwelltest
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
 	"github.com/stepwell-dev/stepwell/sdk/internal/memserver"
@@ -28,25 +30,52 @@ func with(ctx context.Context, i invocation) context.Context {
 	return context.WithValue(engine.WithInline(ctx, i), invocationKey{}, i)
 }
 
-// commits is the transport of requests that an app sends to the server during calls: commands.
-type commits struct{}
+// requests is the transport of requests that an app sends to the server during calls: commands, and heartbeats.
+type requests struct{}
 
 // RoundTrip implements http.RoundTripper.
-func (commits) RoundTrip(r *http.Request) (*http.Response, error) {
-	i, ok := r.Context().Value(invocationKey{}).(invocation)
-	if !ok {
-		return nil, fmt.Errorf("%s %s: no such thing in a test", r.Method, r.URL.Path)
-	}
+func (requests) RoundTrip(r *http.Request) (*http.Response, error) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return nil, err
 	}
-	after, err := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64)
-	if err != nil {
-		return nil, err
+	status, answer := http.StatusNotFound, []byte(nil)
+	if step, ok := r.Context().Value(calledKey{}).(*calledStep); ok && strings.HasSuffix(r.URL.Path, "/call/heartbeat") {
+		status = step.beat(body)
+	} else if i, ok := r.Context().Value(invocationKey{}).(invocation); ok {
+		after, err := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		status, answer = i.commit(body, after)
 	}
-	status, answer := i.commit(body, after)
 	return &http.Response{StatusCode: status, Body: io.NopCloser(bytes.NewReader(answer)), Request: r}, nil
+}
+
+// calledStep is a call of a step.
+type calledStep struct {
+	c    *caller
+	run  *memserver.Run
+	id   string
+	died bool
+}
+
+type calledKey struct{}
+
+// beat answers a heartbeat.
+func (s *calledStep) beat(body []byte) (status int) {
+	var got struct{ Progress json.RawMessage }
+	if err := json.Unmarshal(body, &got); err != nil {
+		return http.StatusBadRequest
+	}
+	if s.died || s.c.server.Beat(s.run, s.id, got.Progress) != nil {
+		return http.StatusGone
+	}
+	s.died = s.c.faults.crash("the process died after a heartbeat of step %s of run %s", s.id, s.run.ID)
+	if s.died {
+		return http.StatusGone
+	}
+	return http.StatusNoContent
 }
 
 // inline is the first call: it executes inline steps one at a time.

@@ -45,7 +45,7 @@ func New(tb testing.TB, definitions ...stepwell.Definition) *Env {
 		repeats: mostRepeats}
 	app := stepwell.NewApp(stepwell.AppConfig{
 		Name: "test", Unsigned: "a test in one process", Logger: slog.New(slog.DiscardHandler), Now: s.Now,
-		Server: "http://stepwell.test", HTTP: &http.Client{Transport: commits{}}, StrictInputs: true,
+		Server: "http://stepwell.test", HTTP: &http.Client{Transport: requests{}}, StrictInputs: true,
 	})
 	e := &Env{tb, s, app, c}
 	s.Function = c

@@ -1378,6 +1378,15 @@ export interface Api {
     };
     answer: null;
   };
+  // Say how far a step is
+  "POST /v1/runs/{id}/call/heartbeat": {
+    path: { "id": string };
+    query: {  };
+    body: {
+      progress?: unknown;
+    };
+    answer: null;
+  };
   // Cancel all matching runs
   "POST /v1/runs/cancel": {
     path: {  };

@@ -364,6 +364,12 @@ type Batch struct {
 	Bytes int64 `json:"bytes,omitempty,omitzero"`
 }
 
+// BeatCallBody defines model for BeatCallBody.
+type BeatCallBody struct {
+	// Progress Any JSON of up to 4 KiB. Without it, what was said last stays.
+	Progress json.RawMessage `json:"progress,omitempty,omitzero"`
+}
+
 // Blocked Why the run does not go on: its function answers with a failure that has a code, `diverged` for example if the code
 // does not match the log. It is called again after a backoff, and when its deployment is registered again.
 type Blocked struct {

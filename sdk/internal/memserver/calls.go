@@ -102,8 +102,11 @@ func (s *Server) callStep(r *Run, st *step) {
 		s.append(r, "step_started", st.command.ID, nil, nil)
 	}
 	got, err := s.call(map[string]any{
-		"type": "step", "attempt": st.attempt, "run": r.describe(),
-		"step": map[string]any{"id": st.command.ID, "name": st.command.name(), "input": st.command.Input},
+		"type": "step", "attempt": st.attempt, "run": r.describe(), "token": "swct_" + r.ID,
+		"server": map[string]any{"contract": 2, "features": features},
+		"step": map[string]any{
+			"id": st.command.ID, "name": st.command.name(), "input": st.command.Input, "progress": st.progress,
+		},
 	})
 	switch {
 	case err == nil && got.Code == StatusLost:
@@ -128,6 +131,19 @@ func (s *Server) callStep(r *Run, st *step) {
 		return
 	}
 	s.retry(r, st, failure.Error, duration(got.Header().Get("Retry-After")+"s", 0))
+}
+
+// Beat notes a heartbeat of a step that is called, with its progress; nil for nothing new. It fails with [ErrCallOver] if
+// nobody waits for the step any more.
+func (s *Server) Beat(r *Run, stepID string, progress json.RawMessage) error {
+	i := slices.IndexFunc(r.steps, func(st *step) bool { return st.command.ID == stepID })
+	if r.Status != "running" || i < 0 {
+		return ErrCallOver
+	}
+	if progress != nil {
+		r.steps[i].progress = progress
+	}
+	return nil
 }
 
 // retry makes another attempt of a step later, or fails it if there is none.

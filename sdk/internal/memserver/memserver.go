@@ -15,7 +15,7 @@ import (
 // features are those of the contract that the server has.
 var features = []string{
 	"seen", "commands", "at", "known", "firstAttempt", "retryAfter", "cancelStep", "cancelWait", "cancel", "await",
-	"store", "inbox", "undo",
+	"store", "inbox", "undo", "heartbeat",
 }
 
 // hooksURL is what the URLs of webhooks begin with.
@@ -105,10 +105,11 @@ type Run struct {
 }
 
 type step struct {
-	command command
-	child   *Run
-	attempt int
-	due     time.Time
+	command  command
+	child    *Run
+	attempt  int
+	due      time.Time
+	progress json.RawMessage // what an attempt last said with a heartbeat
 }
 
 type wait struct {
