@@ -5,7 +5,7 @@ from .client import APIError, Client, RunCancelled, RunFailed, RunHandle, StartO
 from .definition import Step, StepOptions, Workflow, step
 
 from .errors import (
-    Blocked, Cancelled, ChildFailed, FatalError, Misuse, RetryableError, StepFailed, StepwellError, TokenTaken,
+    Blocked, Cancelled, ChildFailed, FatalError, Misuse, RetryableError, StepFailed, StepOver, StepwellError, TokenTaken,
     Undecodable,
     Unencodable,
 )  # fmt: skip
@@ -19,6 +19,6 @@ from .steps import StepContext, context
 __all__ = [
     "APIError", "App", "Approval", "Blocked", "Cancelled", "ChildFailed", "Client", "FatalError", "Future", "Hook",
     "Misuse", "Response", "RetryableError", "Run", "RunCancelled", "RunFailed", "RunHandle", "RunInfo", "Signal",
-    "StartOptions", "Step", "StepContext", "StepFailed", "StepOptions", "StepwellError", "SyncRun", "TokenTaken",
+    "StartOptions", "Step", "StepContext", "StepFailed", "StepOptions", "StepOver", "StepwellError", "SyncRun", "TokenTaken",
     "Undecodable", "Unencodable", "Vote", "Workflow", "asgi", "cel", "context", "serve", "step", "wsgi",
 ]  # fmt: skip

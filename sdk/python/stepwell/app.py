@@ -19,7 +19,7 @@ from .engine import Engine, Event
 from .errors import Blocked, FatalError, RetryableError, StepwellError, Unencodable, as_json
 from .execution import Execution, RunInfo
 from .asking import step_error
-from .steps import perform
+from .steps import Tell, perform
 
 O = TypeVar("O")
 logger = logging.getLogger("stepwell")
@@ -143,15 +143,16 @@ class App:
             return refusal(401, str(e.args[1]), "wrong_signature", retryable=True)
         return self.answer(body)
 
-    def answer(self, body: bytes, in_time: Callable[[], bool] | None = None) -> Response:
-        """Answers a call whose sender is known. No function of run.do begins when in_time returns False."""
+    def answer(self, body: bytes, in_time: Callable[[], bool] | None = None, tell: Tell | None = None) -> Response:
+        """Answers a call whose sender is known. No function of run.do begins when in_time returns False; heartbeats of
+        steps go to tell, by default to the server."""
         if self.stopping:
             return refusal(503, "the app is stopping", "shutdown")
         try:
             call = codec.loads(body)
             kind = call["type"]
             if kind == "step":
-                return self._perform(call)
+                return self._perform(call, tell or contract.heartbeats(call, self.server, bool(self.keys)))
             if kind == "workflow":
                 limit = in_time or _for(BEGINNING)
                 return self._shared((call["invocation"], call.get("attempt") or 1), lambda: self._invoke(call, limit))
@@ -208,13 +209,13 @@ class App:
             raise Blocked(f"the workflow asks for {len(body)} bytes at once; the limit is 16 MiB", "answer_too_large")
         return body
 
-    def _perform(self, call: dict[str, Any]) -> Response:
+    def _perform(self, call: dict[str, Any], tell: Tell) -> Response:
         """Executes a step."""
         step = self.steps.get(call["step"]["name"])
         if step is None:
             return refusal(503, f"app {self.name} has no step {call['step']['name']!r}", "unknown_step")
         try:
-            output, written = perform(step, call)
+            output, written = perform(step, call, tell)
         except FatalError as e:
             return reply(422, {"error": e.as_json()})
         except (Exception, asyncio.CancelledError, SystemExit) as e:

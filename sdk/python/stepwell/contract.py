@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import urllib.error
 import urllib.request
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 from urllib.parse import urlencode
 
 from . import codec
-from .errors import Blocked, StepwellError
+from .errors import Blocked, StepOver, StepwellError
 
 # LONGEST_CALL is the size limit of a call in bytes: a log of 1,000 events and an input of 16 MiB fit into it.
 LONGEST_CALL = 64 << 20
@@ -62,6 +62,34 @@ def _read(url: str, token: str) -> Any:
             return codec.loads(response.read())
     except (OSError, StepwellError) as e:
         raise Blocked(f"the rest of the log cannot be read from {url}: {e}", "log_unreadable") from None
+
+
+def heartbeats(call: dict[str, Any], configured: str, signed: bool) -> Callable[[Any], None]:
+    """Returns what sends heartbeats of a step's call. It raises StepOver if the server says that the call is over."""
+    server = server_of(call, configured, signed)
+    offered = (call.get("server") or {}).get("features") or []
+
+    def tell(progress: Any) -> None:
+        if not server or "heartbeat" not in offered:
+            return
+        url = f"{server.rstrip('/')}/v1/runs/{call['run']['id']}/call/heartbeat"
+        headers = {"Authorization": f"Bearer {call['token']}", "Content-Type": "application/json"}
+        request = urllib.request.Request(url, codec.dumps({"progress": progress}), headers, method="POST")
+        try:
+            urllib.request.urlopen(request, timeout=HEARTBEAT_TIMEOUT).close()
+        except urllib.error.HTTPError as e:
+            e.close()
+            if e.code in (401, 409, 410):
+                raise StepOver(
+                    f"nobody waits for step {call['step']['id']} of run {call['run']['id']} any more"
+                ) from None
+        except OSError:
+            pass  # the next one may reach a server
+
+    return tell
+
+
+HEARTBEAT_TIMEOUT = 3  # seconds of a heartbeat's request
 
 
 def server_of(call: dict[str, Any], configured: str, signed: bool) -> str:

@@ -86,7 +86,8 @@ class StepOptions(typing.TypedDict, total=False):
 
     retries: attempts after the first one; 4 by default. backoff: the pause before the first of them (1), which grows by
     factor (2) up to max_backoff (300). attempt_timeout: of one attempt, 1 to 43200 (300). timeout: of all attempts and
-    pauses; none by default. deployment: which one executes the step; by default, that of the run. limits: slots that
+    pauses; none by default. heartbeat_timeout: how often its function calls context().heartbeat, 2 to 43200; none by
+    default. deployment: which one executes the step; by default, that of the run. limits: slots that
     each attempt needs, as {"name", "key"}. priority: up to an hour earlier than others that wait for limits.
     """
 
@@ -97,6 +98,7 @@ class StepOptions(typing.TypedDict, total=False):
     max_backoff: Seconds
     attempt_timeout: Seconds
     timeout: Seconds
+    heartbeat_timeout: Seconds
     deployment: str
     limits: Sequence[Mapping[str, Any]]
     priority: Seconds
@@ -105,7 +107,8 @@ class StepOptions(typing.TypedDict, total=False):
 def step_fields(options: StepOptions) -> dict[str, Any]:
     """Returns options as the fields of runStep."""
     fields: dict[str, Any] = {}
-    for name, field in (("timeout", "timeout"), ("attempt_timeout", "attemptTimeout"), ("priority", "priority")):
+    times = ("timeout", "attempt_timeout", "heartbeat_timeout", "priority")
+    for name, field in zip(times, ("timeout", "attemptTimeout", "heartbeatTimeout", "priority")):
         if name in options:
             fields[field] = duration(seconds(options[name]))  # type: ignore[literal-required]
     retry: dict[str, Any] = {}

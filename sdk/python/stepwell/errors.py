@@ -95,18 +95,28 @@ class Misuse(Blocked):
         super().__init__(message, "misuse")
 
 
+class StepOver(Exception):
+    """Nobody waits for the step any more: it was cancelled, its run has ended, or it is executed again elsewhere."""
+
+
 class Suspended(BaseException):
     """Leaves a plain function that has to wait. Never caught by the SDK's users: what is asked for afterwards does not
     count, and the answer is the same whether it is caught or not."""
 
 
 def as_json(message: str, code: str, details: Any = None) -> dict[str, Any]:
-    """Returns an error in the JSON form of the function contract."""
-    error: dict[str, Any] = {"message": message[:LONGEST_MESSAGE] or code or "an error without a message"}
+    """Returns an error in the JSON form of the function contract. Details that cannot be kept are dropped."""
+    from .codec import to_json  # which imports this module
+
+    text = message[:LONGEST_MESSAGE].encode("utf-8", "replace").decode()
+    error: dict[str, Any] = {"message": text or code or "an error without a message"}
     if code:
         error["code"] = code
-    if details is not None:
-        error["details"] = details
+    try:
+        if details is not None:
+            error["details"] = to_json(details)
+    except Unencodable:
+        pass
     return error
 
 

@@ -54,6 +54,15 @@ async def exact(number: int, at: datetime, price: Decimal, data: bytes) -> tuple
     return number, at, price, data
 
 
+@app.step(backoff=0.05, heartbeat_timeout=5)
+def rows() -> list[Any]:
+    at = stepwell.context()
+    if (done := at.progress(int)) is None:
+        at.heartbeat(7)
+        raise ConnectionError("away")
+    return [done, at.attempt]
+
+
 @app.workflow
 async def parallel(run: Run) -> list[Any]:
     slow = asyncio.create_task(run_late(run))
@@ -62,7 +71,16 @@ async def parallel(run: Run) -> list[Any]:
     done, _ = await run.do(lambda: [1, 2]), await run.do(lambda: None)
     token = await run.do(secrets.token_hex)
     flaky = await run.do(functools.partial(fail_at_first, run.info.id), name="flaky", backoff=0.05)
-    return [sum(first), mapped == list(range(20)), done, len(token), flaky, await slow, await run.step(work, "busy")]
+    return [
+        sum(first),
+        mapped == list(range(20)),
+        done,
+        len(token),
+        flaky,
+        await slow,
+        await run.step(work, "busy"),
+        await run.step(rows),
+    ]
 
 
 async def run_late(run: Run) -> str:
@@ -213,7 +231,7 @@ def meet_cancel() -> None:
 
 
 def main() -> None:
-    check("parallel", client.start(parallel).wait(60), [780, True, [1, 2], 64, 7, "late", "busy"])
+    check("parallel", client.start(parallel).wait(60), [780, True, [1, 2], 64, 7, "late", "busy", [7, 2]])
     check("values", client.start(values).wait(60), [True, "by name", 0])
     meet_outside()
     run = client.start(state)

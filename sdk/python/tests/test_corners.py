@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import stepwell
-from stepwell import Blocked, FatalError, Run, StepFailed, SyncRun, TokenTaken
+from stepwell import contract, Blocked, FatalError, Run, StepFailed, SyncRun, TokenTaken
 from stepwell.testing import Environment, replay
 
 from .test_features import app_of, deposit, double, started
@@ -27,9 +27,9 @@ class Functions(unittest.TestCase):
         app = app_of(main)
         answer, calls = app.answer, [0]
 
-        def without_time(body: bytes, in_time: Any = None) -> stepwell.Response:
+        def without_time(body: bytes, in_time: Any = None, tell: Any = None) -> stepwell.Response:
             calls[0] += 1
-            return answer(body, in_time if calls[0] > 10 else lambda: False)
+            return answer(body, in_time if calls[0] > 10 else lambda: False, tell)
 
         app.answer = without_time  # type: ignore[method-assign]
         run = Environment(app).start("main")
@@ -221,6 +221,43 @@ class NewerAsyncio(unittest.TestCase):
         env, run = started(main)
         self.assertEqual(run.result(), [0, 2, 4, "late", "negative"])
         self.assertIn("helper#4.double", [e.get("correlationId") for e in run.log])
+
+
+class Heartbeats(unittest.TestCase):
+    def test_the_next_attempt_goes_on(self) -> None:
+        @stepwell.step(retries=2, heartbeat_timeout=30)
+        def rows() -> list[Any]:
+            at = stepwell.context()
+            done = at.progress(int)
+            if done is None:
+                at.heartbeat(7)
+                at.heartbeat(8)  # it is not sent, so soon after the other
+                raise ConnectionError("away")
+            return [done, at.attempt]
+
+        async def main(run: Run) -> list[Any]:
+            return await run.step(rows)
+
+        app = app_of(main)
+        app.add(rows)
+        self.assertEqual(Environment(app).start("main").result(), [7, 2])
+
+    def test_what_is_over_is_told(self) -> None:
+        from .test_client import Server
+
+        for status, over in ((204, False), (429, False), (503, False), (409, True), (410, True)):
+            with Server((status, None)) as s:
+                call = {"server": {"features": ["heartbeat"]}, "run": {"id": "r"}, "step": {"id": "s"}, "token": "t"}
+                tell = contract.heartbeats(call, s.url, False)
+                if over:
+                    self.assertRaises(stepwell.StepOver, tell, 1)
+                else:
+                    tell(1)
+            self.assertEqual(s.requests, [("POST", "/v1/runs/r/call/heartbeat", {"progress": 1}, "Bearer t")])
+
+    def test_errors_that_cannot_be_kept_lose_their_details(self) -> None:
+        error = FatalError("broken \ud800", code="c", details={1, 2})
+        self.assertEqual(error.as_json(), {"message": "broken ?", "code": "c"})
 
 
 class Exported(unittest.TestCase):

@@ -257,8 +257,10 @@ class Environment:
         self.executed.append((f"{run.id}/{id}", codec.dumps(command.get("input")).decode()))
         r = self.app.answer(codec.dumps({
             "type": "step", "invocation": f"rh_{run.id}_{id}", "attempt": step.attempt + 1, "run": self._about(run),
-            "step": {"id": id, "name": command.get("name", id), "input": command.get("input")},
-        }))  # fmt: skip
+            "step": {
+                "id": id, "name": command.get("name", id), "input": command.get("input"), "progress": step.progress
+            },
+        }), tell=lambda progress: setattr(step, "progress", progress))  # fmt: skip
         if self.lose(f"the result of step {id} of run {run.id}"):
             return
         step.attempt += 1

@@ -27,6 +27,7 @@ class OpenStep:
     command: dict[str, Any]
     due: datetime
     attempt: int = 0
+    progress: Any = None  # of its last heartbeat
     child: Run | None = None
 
 
