@@ -49,6 +49,19 @@ type Plan struct {
 	ends bool
 }
 
+// Continues reports whether the run goes on as another one.
+func (p Plan) Continues() bool {
+	n := len(p.Requests)
+	return n > 0 && p.Requests[n-1].Continue != nil
+}
+
+// Know says up to which position the function knew the log, which the end of a run that goes on as another one records.
+func (p Plan) Know(seq int64) {
+	if p.Continues() {
+		p.Requests[len(p.Requests)-1].Data.Seen = seq
+	}
+}
+
 // Explain adds the index of the command to an error of the log about one of the requests. Other errors stay unchanged.
 func (p Plan) Explain(err error) error {
 	refused := (*eventlog.RefusedError)(nil)
@@ -175,6 +188,7 @@ var commands = map[string]func() command{
 	"cancelWait":    func() command { return &endPart{event: entities.EventWaitCancelled} },
 	"cancelled":     func() command { return &cancelled{} },
 	"complete":      func() command { return &complete{} },
+	"continueAs":    func() command { return &continueAs{} },
 	"fail":          func() command { return &fail{} },
 }
 
@@ -209,7 +223,7 @@ func (planner Planner) command(text json.RawMessage, p *Plan) error {
 	}
 	p.Requests = append(p.Requests, requests...)
 	switch c.(type) {
-	case *complete, *fail, *cancelled:
+	case *complete, *fail, *cancelled, *continueAs:
 		p.ends = true
 	}
 	if r, ok := c.(response); ok {

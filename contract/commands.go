@@ -14,6 +14,7 @@ import (
 	"github.com/stepwell-dev/stepwell/capacity/limit"
 	"github.com/stepwell-dev/stepwell/contract/approval"
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/inbox"
 	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
 )
@@ -433,6 +434,37 @@ func (c *fail) requests(Planner) ([]eventlog.Request, error) {
 	}
 	return []eventlog.Request{{
 		Type: entities.EventRunFailed, Payload: c.Error.Text(), Data: entities.EventData{ErrorCode: c.Error.Code},
+	}}, nil
+}
+
+// continueAs ends the run, and begins another one that goes on with its work.
+type continueAs struct {
+	head
+
+	Input      json.RawMessage `json:"input"`
+	Deployment string          `json:"deployment"`
+	// Read has the position of the last message that the run has read, by the name of the inbox.
+	Read map[string]int64 `json:"read"`
+}
+
+func (c *continueAs) requests(planner Planner) ([]eventlog.Request, error) {
+	deployment, err := planner.deploymentOf(planner.Run.WorkflowName, c.Deployment, planner.Run.DeploymentID)
+	if refused := (StartRefused{}); errors.As(err, &refused) {
+		return nil, entities.Invalid("deployment %q: %v", c.Deployment, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	next := eventlog.NewRun(planner.Now, c.Input, entities.EventData{
+		DeploymentID: deployment, WorkflowName: planner.Run.WorkflowName,
+	})
+	read := make(map[entities.HookID]int64, len(c.Read))
+	for name, seq := range c.Read {
+		read[inbox.HookID(name)] = seq
+	}
+	// The payload is the error if the run's timeout has asked it to cancel.
+	return []eventlog.Request{{
+		Type: entities.EventRunCompleted, Payload: lateRun, Continue: &eventlog.Continuation{Next: next, Read: read},
 	}}, nil
 }
 

@@ -157,6 +157,9 @@ func TestCommandsBecomeRequests(t *testing.T) {
 		}},
 		"complete":                {`{"type":"complete","output":{"a": 1}}`, []string{`run_completed  {} {"a": 1}`}},
 		"complete without output": {`{"type":"complete"}`, []string{`run_completed  {} null`}},
+		"continueAs": {`{"type":"continueAs","input":{"n": 1},"read":{"notes":7}}`, []string{
+			`run_completed  {} {"message":"the run did not end in time","code":"timeout"}`,
+		}},
 		"fail": {`{"type":"fail","error":{"message":"m","code":"c"}}`, []string{
 			`run_failed  {"errorCode":"c"} {"message":"m","code":"c"}`,
 		}},
@@ -201,6 +204,28 @@ func TestStartChildCreatesStepAndRun(t *testing.T) {
 		}, child.Data); diff != "" || string(child.Payload) != "7" {
 			t.Errorf("child with input %s (-want +got):\n%s", child.Payload, diff)
 		}
+	}
+}
+
+// TestContinueAsCreatesTheNextRun: it is one of the same workflow, on the same deployment unless another one is named.
+func TestContinueAsCreatesTheNextRun(t *testing.T) {
+	t.Parallel()
+	for deployment, want := range map[string]string{"": "orders", "latest": "newest of ", "ship@prod": "ship@7"} {
+		requests, err := read(`{"type":"continueAs","input":{"n": 1},"deployment":"` + deployment + `","read":{"notes":7}}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := requests[0].Continue
+		if c == nil || c.Next.Data.DeploymentID != want || c.Next.Data.WorkflowName != orders.Run.WorkflowName ||
+			string(c.Next.Payload) != `{"n": 1}` || c.Read["inbox:notes"] != 7 {
+			t.Errorf("%s: got %+v", deployment, c)
+		}
+	}
+	if _, err := read(`{"type":"continueAs","deployment":"ship@old"}`); !errors.Is(err, entities.ErrInvalid) {
+		t.Errorf("a deployment that is retired: got %v", err)
+	}
+	if _, err := read(`{"type":"continueAs"}`, `{"type":"complete"}`); !errors.Is(err, entities.ErrInvalid) {
+		t.Errorf("a command after it: got %v", err)
 	}
 }
 

@@ -86,7 +86,7 @@ var features = []string{
 	"cancelStep", "cancelWait", "cancel",
 	"await", "keep", "blocked",
 	"store", "inbox", "skipped",
-	"http", "async", "emit", "startRun", "notReady", "answer", "undo", "heartbeat",
+	"http", "async", "emit", "startRun", "notReady", "answer", "undo", "heartbeat", "continueAs",
 }
 
 // Offer returns what this version of the server offers.

@@ -43,6 +43,14 @@ func (e *Engine) cancel(ctx context.Context, d queue.Delivery) error {
 	if err != nil {
 		return err
 	}
+	if run.ContinuedAs != "" {
+		_, _, err = e.log.Cancel(ctx, d.Project, eventlog.Request{
+			RunID: run.ID, Grace: grace, Data: entities.EventData{Reason: string(d.Body)},
+		})
+		if err != nil {
+			return err
+		}
+	}
 	if run.Status.Ended() {
 		return queue.Persist(ctx, d.End)
 	}

@@ -27,6 +27,9 @@ func (e *Engine) report(ctx context.Context, d queue.Delivery) error {
 		return err
 	}
 	child, err := store.RunByID(ctx, pg.NewPool(e.pool), d.Project, s.spec.ChildID)
+	if errors.Is(err, entities.ErrRunNotFound) || child.ContinuedAs != "" {
+		child, err = store.LastChild(ctx, pg.NewPool(e.pool), d.RunID, entities.StepID(d.Subject))
+	}
 	if errors.Is(err, entities.ErrRunNotFound) { // it ended, and retention deleted it before this report
 		r := s.request(entities.EventStepFailed)
 		r.Payload = contract.Payload("run "+string(s.spec.ChildID)+" was deleted", CodeChildFailed)

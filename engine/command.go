@@ -58,8 +58,8 @@ func (e *Engine) command(ctx context.Context, c *commanding, body []byte) ([]eve
 		return nil, endedError(run)
 	}
 	plan, err := e.planner(ctx, run).Plan(body)
-	if err == nil && (plan.Await != nil || plan.Keep != nil) {
-		err = entities.Invalid("await and keep are not for commands during a call: they belong in the answer")
+	if err == nil && (plan.Await != nil || plan.Keep != nil || plan.Continues()) {
+		err = entities.Invalid("await, keep and continueAs are not for commands during a call: they belong in the answer")
 	}
 	if err != nil {
 		return nil, err

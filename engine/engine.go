@@ -112,6 +112,7 @@ func (e *Engine) answer(ctx context.Context, d queue.Delivery, run entities.Run,
 		Delivery: d, reservation: e.queue.Reserve(d.Project, d.DeploymentID),
 		known: max(d.Known, cmp.Or(plan.Seen, run.LastSeq)),
 	}
+	plan.Know(end.known)
 	if plan.Await != nil {
 		end.awaiting = &eventlog.Awaiting{Condition: *plan.Await, Known: end.known, Called: run.LastSeq}
 	}

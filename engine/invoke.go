@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/kv"
@@ -161,6 +162,11 @@ func (e *Engine) applyAnswer(ctx context.Context, d queue.Delivery, run entities
 func (e *Engine) outcome(d queue.Delivery, run entities.Run, outcome error) error {
 	if isPermanent(outcome) {
 		e.forget(run.ID)
+	}
+	if _, ok := errors.AsType[*admin.QuotaError](outcome); ok { // the run continues as another one later, and is not parked
+		f := d.Failure(asRefused(outcome))
+		f.Reached, f.After = false, longestDiverged
+		return &f
 	}
 	if refused := (*eventlog.RefusedError)(nil); errors.As(outcome, &refused) {
 		// The refusal may say that the run has ended, because a command of this answer would end it. The work stays.

@@ -37,6 +37,9 @@ type Run struct {
 	// webhook or a schedule did. Depth is how many they are.
 	RootID RunID
 	Depth  int
+	// ContinuedFrom is the run with whose work this one goes on, and ContinuedAs the run that goes on with that of this one,
+	// which has ended; empty for none. The latter has its key, store and inboxes, and reports to its parent.
+	ContinuedFrom, ContinuedAs RunID
 	// Limits are the limits that the run needs a slot of; nil for none. It starts once it has all of them, and holds them
 	// until it ends.
 	Limits []LimitUse

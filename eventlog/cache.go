@@ -186,7 +186,7 @@ func (c *cachedRun) addFacts(r Request, f *facts) bool {
 		f.earlier = c.first(entities.EventRunStarted)
 		return c.Run.StartedAt == nil || f.earlier != nil
 	case entities.EventRunCompleted, entities.EventRunFailed, entities.EventRunCancelled:
-		return !r.AsAsked
+		return !r.AsAsked && r.Continue == nil
 	case entities.EventStepCreated, entities.EventStepStarted, entities.EventStepCompleted, entities.EventStepFailed,
 		entities.EventStepRetrying:
 		if r.Data.Cancelled {

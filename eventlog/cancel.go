@@ -23,13 +23,17 @@ var ErrGraceUnsupported = errors.New("the Workflow SDK drives the run, and its f
 // its type and version. A run that has not started has nothing to undo: it ends at once. So does a run that was asked
 // before and has no more time left than the grace: then nothing changes.
 //
-// Cancel returns the run, and reports whether this call changed it; a run that has already ended is not an error. It
+// Of a run that has continued as others, the last of these is meant. Cancel returns the run, and reports whether this
+// call changed it; a run that has already ended is not an error. It
 // fails with [entities.ErrRunNotFound], with [ErrGraceUnsupported], and as [Log.Append] does with
 // [entities.ErrInvalid].
 func (l *Log) Cancel(ctx context.Context, project entities.Project, r Request) (entities.Run, bool, error) {
 	run, err := store.RunByID(ctx, pg.NewPool(l.pool), project, r.RunID)
 	if err != nil {
 		return run, false, err
+	}
+	if run.ContinuedAs != "" {
+		return l.cancelNext(ctx, project, r)
 	}
 	if run.Status.Ended() {
 		return run, false, l.whenDurable(ctx, nil)
@@ -49,7 +53,24 @@ func (l *Log) Cancel(ctx context.Context, project entities.Project, r Request) (
 		return run, false, err
 	}
 	run, err = store.RunByID(ctx, pg.NewPool(l.pool), project, r.RunID) // the run has ended meanwhile
+	if err == nil && run.ContinuedAs != "" {
+		return l.cancelNext(ctx, project, r)
+	}
 	return run, false, err
+}
+
+// cancelNext cancels the run that goes on with the work of another one.
+func (l *Log) cancelNext(ctx context.Context, project entities.Project, r Request) (entities.Run, bool, error) {
+	last, err := store.InChain(ctx, pg.NewPool(l.pool), project, r.RunID, "")
+	if err != nil {
+		return entities.Run{}, false, err
+	}
+	if last == r.RunID { // the next one was deleted
+		run, err := store.RunByID(ctx, pg.NewPool(l.pool), project, last)
+		return run, false, err
+	}
+	r.RunID = last
+	return l.Cancel(ctx, project, r)
 }
 
 // resolveCancel returns the request that a request to cancel, or to end a run as it was asked to, amounts to in the
@@ -60,7 +81,7 @@ func (f facts) resolveCancel(r Request, at time.Time) (Request, error) {
 		return r, nil
 	case r.Type == entities.EventCancelRequested && !f.Run.Status.Ended():
 		return f.askToCancel(r, at)
-	case r.AsAsked:
+	case r.AsAsked, r.Continue != nil && f.Run.ForcedAt != nil: // a run that has not begun has nothing to undo
 		return f.endAsAsked(r)
 	default:
 		return r, nil
@@ -102,7 +123,7 @@ func (r Request) asEnd(asked entities.EventData) Request {
 		r.Type, r.Data = entities.EventRunFailed, entities.EventData{ErrorCode: asked.ErrorCode, ForcedAt: r.Data.ForcedAt}
 		return r
 	}
-	r.Type, r.Payload = entities.EventRunCancelled, nil
+	r.Type, r.Payload, r.Continue = entities.EventRunCancelled, nil, nil
 	r.Data = entities.EventData{Reason: asked.Reason, ForcedAt: r.Data.ForcedAt}
 	return r
 }

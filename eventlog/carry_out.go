@@ -129,7 +129,8 @@ func (c call) conclude(f facts) (decision, error) {
 		return d, err
 	}
 	if err := c.start.admit(d); err != nil {
-		return d, &RefusedError{0, err} // only a first request creates a run
+		// Only a first request creates a run, and only a last one continues it as another.
+		return d, &RefusedError{max(0, len(c.requests)-1), err}
 	}
 	return d, nil
 }
@@ -239,6 +240,7 @@ func (l *Log) writeLocked(
 		victim.queueAlone(last) // first: their tokens are then free
 	}
 	s.QueueLocked(last)
+	d.queueNext(last)
 	if !starts && len(d.messages) > 0 {
 		_, ended, err = l.enqueuer.Enqueue(ctx, tx, last, d.messages)
 	}

@@ -65,6 +65,12 @@ func crashTests() map[string]crashTest {
 		"messages to an inbox": {
 			clientPair: clientPair{driver: driven, atomic: true, before: is(opened), one: is(sent("m1"), sent("m2"))},
 		},
+		"end of a run that continues": {
+			clientPair: clientPair{
+				driven: true, before: is(started, opened, sent("m1"), sent("m2"), storeSet("s", `{"k":1}`)), one: is(continued),
+			},
+			again: conflict,
+		},
 		"in-band write": {
 			clientPair: clientPair{fenced: true, before: is(inBand(started, 1)), one: is(inBand(step("step_created"), 2))},
 			again:      entities.ErrSuperseded,
@@ -115,6 +121,14 @@ func crashTests() map[string]crashTest {
 var opened = func() Request {
 	r := on(theRun, entities.EventHookCreated, "inbox:notes")
 	r.FreshToken = true
+	return r
+}()
+
+// continued ends a run that goes on as the third one.
+var continued = func() Request {
+	r := completed
+	r.Continue = &Continuation{Next: runCreated(theRun), Read: map[entities.HookID]int64{"inbox:notes": 4}}
+	r.Continue.Next.Data.Driver = driven
 	return r
 }()
 

@@ -114,6 +114,10 @@ func (f facts) checkedEvents(r Request, e entities.Event, at time.Time) ([]entit
 		if err := f.checkAttributes(r); err != nil {
 			return nil, err
 		}
+	case entities.EventRunCompleted:
+		if r.Continue != nil {
+			e.Data.ContinuedAs, e.Payload = r.Continue.Next.RunID, []byte("null")
+		}
 	case entities.EventStoreSet:
 		if err := f.checkStore(r); err != nil {
 			return nil, err

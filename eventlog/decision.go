@@ -34,6 +34,8 @@ type decision struct {
 	messages []message.Message
 	// children are runs that are created in the same transaction.
 	children []decision
+	// next is the run as which the run continues, which is created in the same transaction; nil if it does not.
+	next *decision
 	// victims are the runs that lose tokens to the run in the same transaction.
 	victims []*decision
 	// source is the client that made the requests, for the audit.
@@ -106,6 +108,11 @@ func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 		d.children, d.messages = append(d.children, child), append(d.messages, child.messages...)
 	}
 	last := events[len(events)-1]
+	if last.Data.ContinuedAs != "" {
+		if err := d.continueAs(f, r, now); err != nil {
+			return Outcome{Err: err}
+		}
+	}
 	return Outcome{Result: resultOf(d.after, now, &last, r, Result{StepCreated: r.createsStep()})}
 }
 
@@ -232,6 +239,9 @@ func (d decision) appended() Appended {
 	a := Appended{Events: d.events, Run: d.after.Run}
 	for _, child := range d.children {
 		a.Events = append(a.Events[:len(a.Events):len(a.Events)], child.events...)
+	}
+	if d.next != nil {
+		a.Events = append(a.Events[:len(a.Events):len(a.Events)], d.next.events...)
 	}
 	for _, victim := range d.victims {
 		a.Events = append(a.Events[:len(a.Events):len(a.Events)], victim.events...)

@@ -45,6 +45,8 @@ type facts struct {
 	// onEnd has the triggers that wait for the end of the run, if a request ends it. Those of the cache are none: the
 	// conditional statement requires it.
 	onEnd []trigger.OnEnd
+	// moved is what the run that a request continues as takes over.
+	moved moved
 	// waits is set if the run waits for slots of limits, which is read only for its start.
 	waits bool
 	// gate decides about the limits of the runs that the requests create, and stepGate about those of the steps. They are
@@ -172,7 +174,10 @@ func (f *facts) loadFromLog(b *pgx.Batch, project entities.Project, r Request) {
 	if r.isMarked() {
 		f.loadMarked(b, r)
 	}
-	if r.AsAsked { // the event is near the end of the log, since the run ends soon after it
+	if r.Continue != nil {
+		f.moved.load(b, r)
+	}
+	if r.AsAsked || r.Continue != nil { // the event is near the end of the log, since the run ends soon after it
 		read.LoadEvent(b, &f.earlier, `run_id = $1 AND type = 'cancel_requested' ORDER BY seq DESC LIMIT 1`, r.RunID)
 	}
 	switch r.Type {

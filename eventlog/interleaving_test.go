@@ -101,6 +101,8 @@ func clientPairs() map[string]clientPair {
 		"batch × step_started of a new step": {before: running, one: batch, two: is(on(theRun, "step_started", "step_2"))},
 		"batch × the same batch":             {before: running, one: batch, two: batch},
 		"batch × complete":                   {before: running, one: batch, two: is(completed)},
+		"continuation × message":             {driver: driven, before: is(started, opened, sent("m1")), one: is(continued), two: is(sent("m2"))},
+		"continuation × continuation":        {driver: driven, before: is(started, opened, sent("m1")), one: is(continued), two: is(completed)},
 		"attr_set × attr_set":                {before: is(started), one: is(on(theRun, "attr_set", "")), two: is(setAttribute())},
 		"store_set × the same ID":            {driver: driven, before: is(started), one: is(storeSet("s", `{"k":1}`)), two: is(storeSet("s", `{"k":2}`))},
 		"store_set × another ID":             {driver: driven, before: is(started), one: is(storeSet("s", `{"k":1}`)), two: is(storeSet("t", `{"k":null,"l":2}`))},
@@ -387,6 +389,10 @@ func (s *scenario) requestOf(r Request, client int) Request {
 	if r.Data.Token == contestedToken || r.Data.Token == otherToken {
 		r.Data.Token += " token of " + string(s.ids[0])
 	}
+	if r.Continue != nil {
+		next := *r.Continue
+		next.Next.RunID, r.Continue = s.ids[2], &next
+	}
 	return forRun(r, s.ids[client])
 }
 
@@ -428,7 +434,7 @@ func (s *scenario) state(t *testing.T) string {
 	t.Helper()
 	var all []any
 	var found []entities.RunID
-	for _, id := range slices.Compact(s.ids[:]) {
+	for _, id := range slices.Compact(slices.Clone(s.ids[:])) {
 		rows := s.rows(t, id)
 		if rows.Run == nil {
 			continue

@@ -99,7 +99,7 @@ type newStart struct {
 
 // newStart returns the start that a call may be, or nil. The caller must call end.
 func (q *quotas) newStart(ctx context.Context, c call) (*newStart, error) {
-	starts := func(r Request) bool { return r.startsRun() || r.Child != nil }
+	starts := func(r Request) bool { return r.startsRun() || r.Child != nil || r.Continue != nil }
 	if !slices.ContainsFunc(c.requests, starts) {
 		return nil, nil
 	}
@@ -179,9 +179,12 @@ func (q *quota) limits() admin.Limits {
 // startsRun reports whether the request creates its run if that does not exist.
 func (r Request) startsRun() bool { return r.Type == entities.EventRunCreated || r.createsRun() }
 
-// admit refuses a decision that creates its run beyond a limit with a *[admin.QuotaError]. If the run is below a root,
+// admit refuses a decision that creates its run, or the one that this continues as, beyond a limit with a *[admin.QuotaError]. If the run is below a root,
 // that must be loaded.
 func (s *newStart) admit(d decision) error {
+	if s != nil && d.next != nil { // in its tree, it takes the place of the run
+		return s.take("", 0, (*quota).checkChild)
+	}
 	if s == nil || d.before.Run != nil || d.after.Run == nil {
 		return nil
 	}
@@ -238,7 +241,7 @@ func (s *newStart) end(d decision, err error) {
 // created returns how many runs the decision creates.
 func (d decision) created() int64 {
 	n := int64(len(d.children))
-	if d.before != nil && d.before.Run == nil && d.after.Run != nil {
+	if d.before != nil && d.before.Run == nil && d.after.Run != nil || d.next != nil {
 		n++
 	}
 	return n

@@ -53,6 +53,8 @@ type Request struct {
 	Child *Request
 	// Output is for a step_created with a Child for which nobody waits: the step completes at once with it.
 	Output []byte
+	// Continue is for a run_completed: the run goes on as another one, which begins in the same transaction.
+	Continue *Continuation
 	// First is for a step_created of a step that its function has tried to execute itself before.
 	First *FirstAttempt
 	// Inline marks the result of an attempt that a function made itself. The start of the attempt is appended before it,
@@ -143,6 +145,11 @@ func (r Request) truncated() Request {
 		child := r.Child.truncated()
 		r.Child = &child
 	}
+	if r.Continue != nil {
+		c := *r.Continue
+		c.Next = c.Next.truncated()
+		r.Continue = &c
+	}
 	if r.First != nil {
 		first := *r.First
 		first.Data = Request{Data: first.Data}.truncated().Data
@@ -186,6 +193,9 @@ func (r Request) validate(now time.Time) error {
 	}
 	if r.Child != nil {
 		return r.Child.validate(now)
+	}
+	if r.Continue != nil {
+		return r.Continue.Next.validate(now)
 	}
 	return nil
 }

@@ -86,6 +86,7 @@ func (s *Snapshot) createRun(e entities.Event) {
 		Driver: e.Data.Driver, UniqueKey: e.Data.UniqueKey, IdempotencyKey: e.Data.IdempotencyKey,
 		ParentID: e.Data.ParentID, ParentStep: e.Data.ParentStep, Detached: e.Data.Detached, Deadline: e.Data.Deadline,
 		Limits: e.Data.Limits, StepLimits: e.Data.StepLimits, RootID: e.Data.RootID, Depth: e.Data.Depth,
+		ContinuedFrom: e.Data.ContinuedFrom,
 	}
 	maps.Copy(s.Run.Attributes, e.Data.Attributes)
 }
@@ -99,6 +100,7 @@ func (s *Snapshot) applyToRun(e entities.Event) {
 			run.StartedAt = &e.CreatedAt
 		}
 	case entities.EventRunCompleted:
+		run.ContinuedAs = e.Data.ContinuedAs
 		s.end(entities.RunCompleted, e)
 	case entities.EventRunFailed:
 		run.ErrorCode = e.Data.ErrorCode

@@ -88,8 +88,11 @@ func (l *Log) noteBuilds(ctx context.Context, c call) error {
 	builds := l.builds.Load()
 	for i := range c.requests {
 		r := &c.requests[i]
-		if r.Child != nil {
+		switch {
+		case r.Child != nil:
 			r = r.Child
+		case r.Continue != nil:
+			r = &r.Continue.Next
 		}
 		if builds == nil || r.Type != entities.EventRunCreated || r.Data.Driver != entities.DriverServer {
 			continue

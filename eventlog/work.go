@@ -96,13 +96,13 @@ func stepWork(run *entities.Run, e entities.Event) []message.Message {
 }
 
 // lastWork returns the messages of a run that has just ended: to cancel its other work and its children, and to
-// report the end to its parent.
+// report the end to its parent. The parent of a run that continues as another one waits for that.
 func lastWork(run *entities.Run, e entities.Event) []message.Message {
 	if run.EndSeq != e.Seq {
 		return nil // the run had already ended
 	}
 	list := []message.Message{work(run, message.WorkEnd, "")}
-	if run.ParentStep != "" {
+	if run.ParentStep != "" && run.ContinuedAs == "" {
 		report := work(run, message.WorkReport, string(run.ParentStep))
 		report.RunID = run.ParentID
 		list = append(list, report)
@@ -110,9 +110,13 @@ func lastWork(run *entities.Run, e entities.Event) []message.Message {
 	return list
 }
 
-// triggered returns the messages for the triggers that wait for the event: the one that has ended the run.
+// triggered returns the messages for the triggers that wait for the event: the one that has ended the run, unless it
+// continues as another one.
 func (f facts) triggered(run *entities.Run, e entities.Event) []message.Message {
 	var list []message.Message
+	if run.ContinuedAs != "" {
+		return nil
+	}
 	for _, t := range f.onEnd {
 		if run.EndSeq == e.Seq && slices.Contains(t.Statuses, run.Status) {
 			list = append(list, message.Message{

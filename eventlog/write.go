@@ -67,7 +67,7 @@ func (d decision) addTo(s *pg.Conditional, f facts, xid string) {
 	writeChanged(s, d.before.Steps, d.after.Steps, store.InsertStep, store.UpdateStep)
 	writeHooks(s, f, d.after)
 	if d.endsRun() {
-		if len(d.after.Run.Limits) > 0 {
+		if len(d.after.Run.Limits) > 0 && d.next == nil { // else the next run gets the permits
 			limit.Release(s, d.after.Run.ID)
 		}
 		if f.mayHave(entities.KindHook, d.events) {

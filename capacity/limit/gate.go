@@ -221,6 +221,11 @@ func Release(w pg.Writer, run entities.RunID) {
 	w.Add(pg.Write{SQL: `DELETE FROM permits WHERE holder = $1`, Args: []any{run}})
 }
 
+// PassOn queues that a run gets the permits of another one, with whose work it goes on.
+func PassOn(b *pgx.Batch, from, to entities.RunID) {
+	b.Queue(`UPDATE permits SET holder = $2, run_id = $2 WHERE holder = $1`, from, to)
+}
+
 // waits is the condition that the run $1 waits for a slot.
 const waits = `EXISTS (SELECT FROM permits WHERE holder = $1 AND granted_at IS NULL)`
 

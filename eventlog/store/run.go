@@ -12,7 +12,7 @@ import (
 const runColumns = `id, project, deployment_id, workflow_name, status, spec_version, attributes,
 	driver, unique_key, idempotency_key, parent_id, parent_step, detached, deadline, forced_at, error_code,
 	last_seq, end_seq, created_at, updated_at, started_at, completed_at, store_seq, await, limits, step_limits,
-	seq_in_band, root_id, depth`
+	seq_in_band, root_id, depth, continued_from, continued_as`
 
 // OfRun is the condition for run $1 of project $2. IS NOT DISTINCT FROM, which no index supports, keeps Postgres from
 // using an index that begins with the project. In a plan made while the table was small, such an index costs as little
@@ -129,6 +129,47 @@ func RunJoined(
 	return run, pg.Wrap(err, "read joined run")
 }
 
+// chainLength is how many runs that continue each other one read follows.
+const chainLength = 10_000
+
+// InChain returns the run that goes on with the work of another one, which may be that itself: the last one of those
+// that continue each other, up to [chainLength] of them. With the resume ID of a payload, it is the one that has
+// received it, if one has. It fails with [entities.ErrRunNotFound].
+func InChain(
+	ctx context.Context, q pg.Querier, project entities.Project, id entities.RunID, resumeID string,
+) (entities.RunID, error) {
+	last, err := pg.CollectValue[*entities.RunID](q.Query(ctx, `
+		WITH RECURSIVE chain AS (
+			SELECT id, continued_as, 0 AS n FROM runs WHERE `+OfRun+`
+			UNION ALL
+			SELECT r.id, r.continued_as, n + 1 FROM chain c JOIN runs r ON r.id = c.continued_as
+			WHERE c.continued_as <> '' AND n < $4
+		)
+		SELECT (SELECT id FROM chain ORDER BY EXISTS (
+			SELECT FROM events e WHERE $3 <> '' AND e.run_id = chain.id AND e.type = 'hook_received'
+				AND (e.data ->> 'resumeId') COLLATE "C" = $3 AND e.data ->> 'resumeId' IS NOT NULL) DESC, n DESC LIMIT 1)`,
+		id, project, resumeID, chainLength))
+	if err == nil && last == nil {
+		return "", entities.ErrRunNotFound
+	}
+	if err != nil {
+		return "", pg.Wrap(err, "follow run %s", id)
+	}
+	return *last, nil
+}
+
+// LastChild returns the run that a step of the parent stands for: the last one of those that continue each other. It
+// fails with [entities.ErrRunNotFound].
+func LastChild(
+	ctx context.Context, q pg.Querier, parent entities.RunID, step entities.StepID,
+) (entities.Run, error) {
+	rows, err := q.Query(ctx, `
+		SELECT `+runColumns+` FROM runs
+		WHERE parent_id = $1 AND parent_id <> '' AND parent_step = $2 AND continued_as = ''`, parent, step)
+	run, err := pg.CollectOne[entities.Run](rows, err, entities.ErrRunNotFound)
+	return run, pg.Wrap(err, "read child %s of %s", step, parent)
+}
+
 // openChildren selects the runs that end with their parent $1 and have not ended yet.
 const openChildren = ` FROM runs WHERE parent_id = $1 AND parent_id <> '' AND completed_at IS NULL AND NOT detached`
 
@@ -179,12 +220,14 @@ func insertRun(r *entities.Run) pg.Write {
 		SELECT $1::text, $2::text, $3::text, $4::text, $5::text, $6::integer, $7::jsonb,
 			$8::text, $9::text, $10::text, $11::text, $12::text, $13::boolean, $14::timestamptz,
 			$15::timestamptz, $16::text, $17::bigint, $18::bigint, $19::timestamptz, $20::timestamptz, $21::timestamptz,
-			$22::timestamptz, $23::bigint, $24::jsonb, $25::jsonb, $26::jsonb, $27::bigint, $28::text, $29::integer
+			$22::timestamptz, $23::bigint, $24::jsonb, $25::jsonb, $26::jsonb, $27::bigint, $28::text, $29::integer,
+			$30::text, $31::text
 		WHERE true`, Args: []any{
 		r.ID, r.Project, r.DeploymentID, r.WorkflowName, r.Status, r.SpecVersion, r.Attributes,
 		r.Driver, r.UniqueKey, r.IdempotencyKey, r.ParentID, r.ParentStep, r.Detached, r.Deadline,
 		r.ForcedAt, r.ErrorCode, r.LastSeq, r.EndSeq, r.CreatedAt, r.UpdatedAt, r.StartedAt, r.CompletedAt,
 		r.StoreSeq, r.Await, r.Limits, r.StepLimits, r.SeqInBand, r.RootID, r.Depth,
+		r.ContinuedFrom, r.ContinuedAs,
 	}}
 }
 
@@ -193,10 +236,10 @@ func updateRun(r *entities.Run) pg.Write {
 	return pg.Write{What: "update run", SQL: `
 		UPDATE runs SET status = $2::text, attributes = $3, error_code = $4, last_seq = $5, end_seq = $6,
 			updated_at = $7, started_at = $8, completed_at = $9, forced_at = $10, store_seq = $11, await = $12,
-			seq_in_band = $13
+			seq_in_band = $13, continued_as = $14
 		WHERE id = $1`, Args: []any{
 		r.ID, r.Status, r.Attributes, r.ErrorCode, r.LastSeq, r.EndSeq, r.UpdatedAt, r.StartedAt, r.CompletedAt,
-		r.ForcedAt, r.StoreSeq, r.Await, r.SeqInBand,
+		r.ForcedAt, r.StoreSeq, r.Await, r.SeqInBand, r.ContinuedAs,
 	}}
 }
 

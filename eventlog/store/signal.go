@@ -129,10 +129,32 @@ func received(run, seq, id string) string {
 			AND e.data ->> 'via' = '` + webhook.ViaSignal + `' AND e.seq < ` + seq + `)`
 }
 
+// before is a table expression of the runs with whose work run $run goes on, one after the other: the last one, and
+// those that may have received a remembered signal, but no more than 1,000, so that it is bounded.
+func before(run string) string {
+	return `WITH RECURSIVE before AS (
+			SELECT p.id, p.continued_from, p.end_seq, 1 AS n FROM runs r JOIN runs p ON p.id = r.continued_from
+			WHERE r.id = ` + run + ` AND r.continued_from <> ''
+			UNION ALL
+			SELECT p.id, p.continued_from, p.end_seq, n + 1 FROM before b JOIN runs p ON p.id = b.continued_from
+			WHERE b.continued_from <> '' AND p.completed_at > now() - interval '6 minutes' AND n < 1000
+		)`
+}
+
+// seenBefore is the condition that one of the runs with whose work run $run goes on had received signal $id, and that
+// its function knew.
+func seenBefore(run, id string) string {
+	return `EXISTS (
+		` + before(run) + `
+		SELECT FROM before b JOIN events o ON o.run_id = b.id AND o.seq = b.end_seq
+		WHERE ` + received("b.id", "coalesce((o.data ->> 'seen')::bigint, 0) + 1", id) + `)`
+}
+
 // EarlierSignals reads at most limit signals for a hook, in order of creation, after the given place: those of its
 // project and name that were kept until the hook was created, and not created longer before than the hook looks back;
 // and those that were created in the last minute before the hook, but after its run. It leaves out what the run had
-// received before the hook was created.
+// received before the hook was created. A run that goes on with the work of others is as old as these, and has
+// received what their functions knew.
 func EarlierSignals(
 	ctx context.Context, q pg.Querier, h entities.Hook, lookBack time.Duration, after SignalPlace, limit int,
 ) ([]Signal, error) {
@@ -140,8 +162,11 @@ func EarlierSignals(
 		SELECT `+signalColumns+` FROM signals s
 		WHERE project = $1 AND name = $2 AND (created_at, id) > ($3, $4) AND (
 			keep_until >= $5 AND created_at >= $5::timestamptz - $7::interval
-			OR created_at >= $5::timestamptz - $8::interval AND xid > (SELECT xid FROM events WHERE run_id = $9 AND seq = 1)
-		) AND NOT `+received("$9", "$10", "s.id")+`
+			OR created_at >= $5::timestamptz - $8::interval AND xid > (
+				`+before("$9")+`
+				SELECT xid FROM events WHERE seq = 1 AND run_id IN (SELECT id FROM before UNION ALL SELECT $9)
+				ORDER BY xid LIMIT 1)
+		) AND NOT `+received("$9", "$10", "s.id")+` AND NOT `+seenBefore("$9", "s.id")+`
 		ORDER BY created_at, id LIMIT $6`, h.Project, h.Signal, after.CreatedAt, after.ID, h.CreatedAt, limit,
 		lookBack, Remembered, h.RunID, h.CreatedSeq))
 	return signals, pg.Wrap(err, "read earlier signals")
@@ -163,15 +188,15 @@ type Waiting struct {
 }
 
 // WaitingFor reads at most limit hooks that wait for the signal, ordered by run ID and hook ID, after the given IDs,
-// which are both empty for the beginning. Hooks of ended runs do not wait, nor do those that a run opened after it had
-// received the signal.
+// which are both empty for the beginning. Hooks of ended runs do not wait, nor do those that a run opened after it, or
+// one with whose work it goes on, had received the signal.
 func WaitingFor(
 	ctx context.Context, q pg.Querier, s Signal, afterRun entities.RunID, afterHook entities.HookID, limit int,
 ) ([]Waiting, error) {
 	// signal <> '' is the condition of the partial index.
 	return waiting(ctx, q, `
 		h.project = $1 AND h.signal = $2 AND h.signal <> '' AND (h.run_id, h.id) > ($3, $4)
-		AND NOT `+received("h.run_id", "h.created_seq", "$6::text")+`
+		AND NOT `+received("h.run_id", "h.created_seq", "$6::text")+` AND NOT `+seenBefore("h.run_id", "$6::text")+`
 		ORDER BY h.run_id, h.id LIMIT $5`, s.Project, s.Name, afterRun, afterHook, limit, s.ID)
 }
 

@@ -354,14 +354,18 @@ func (s *Server) sendMessage(r *request) error {
 	}
 	event := body.request(name)
 	event.RunID = run.ID
-	result, err := s.Log.Append(r.ctx(), run.Project, event)
+	result, err := s.Log.Send(r.ctx(), r.project(), event)
 	if errors.Is(err, entities.ErrHookNotFound) {
 		return s.inboxNotFound(r, run.ID, err)
 	}
 	if err != nil {
 		return err
 	}
-	return r.JSON(http.StatusOK, api.SentMessage{Seq: result.Event.Seq, Repeated: result.Repeated})
+	sent := api.SentMessage{Seq: result.Event.Seq, Repeated: result.Repeated}
+	if result.Run.ID != run.ID {
+		sent.RunID = string(result.Run.ID)
+	}
+	return r.JSON(http.StatusOK, sent)
 }
 
 // inboxNotFound returns a more precise error if the hook of an inbox is missing.

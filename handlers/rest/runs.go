@@ -71,6 +71,7 @@ var driverNames = map[entities.Driver]string{
 // newRunJSON encodes what the run's row holds. The rest is in its log.
 func newRunJSON(r entities.Run) api.Run {
 	v := api.Run{
+		ContinuedFrom: string(r.ContinuedFrom), ContinuedAs: string(r.ContinuedAs),
 		ID: string(r.ID), Workflow: r.WorkflowName, Deployment: r.DeploymentID, Driver: driverNames[r.Driver],
 		Status: api.RunStatus(r.Status), Attributes: r.Attributes, Key: r.UniqueKey, ParentID: string(r.ParentID),
 		RootID: string(r.RootID), Depth: int64(r.Depth), CreatedAt: timestamp(r.CreatedAt),
@@ -358,22 +359,6 @@ func (s *Server) waiting(r *request, timeout time.Duration) (waiting context.Con
 		detach()
 		cancel()
 	}
-}
-
-// awaitRun answers when the run has ended. On timeout, it answers with the unfinished run, or with the collection of a
-// run that has not started.
-func (s *Server) awaitRun(r *request) error {
-	id, timeout := r.runID(), r.duration("timeout", defaultWait, maxWait)
-	if r.err != nil {
-		return r.err
-	}
-	waiting, stop := s.waiting(r, timeout)
-	defer stop()
-	run, err := s.awaitEnd(r, waiting, id)
-	if err != nil {
-		return r.answerPending(err)
-	}
-	return s.answerRun(r, run)
 }
 
 func (s *Server) getAttributes(r *request) error {

@@ -241,13 +241,14 @@ func (s *Server) answerEnd(r *request, ending *read.Ending, run entities.Run, cr
 	defer stop()
 	r.Response().Header().Set("Preference-Applied", "wait")
 	if !created {
-		if run, err = s.awaitEnd(r, waiting, run.ID); err != nil {
+		if run, err = s.awaitLast(r, waiting, run.ID); err != nil {
 			return err
 		}
 		return s.answerRun(r, run)
 	}
 	ending.Notified(waiting)
-	if run, err = ending.Wait(r.ctx(), waiting); err != nil {
+	run, err = ending.Wait(r.ctx(), waiting)
+	if run, err = s.followEnd(r, waiting, run, err); err != nil {
 		return err
 	}
 	return s.answerNewRun(r, run)

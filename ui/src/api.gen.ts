@@ -78,6 +78,8 @@ export type Run = {
   attributes: Attributes;
   key?: string;
   parentId?: string;
+  continuedFrom?: string;
+  continuedAs?: string;
   rootId?: string;
   depth?: number;
   createdAt: Time;
@@ -1065,6 +1067,7 @@ export type RefusedRun = {
 export type SentMessage = {
   seq: number;
   repeated: boolean;
+  runId?: string;
 };
 
 export type ResumedHook = {
@@ -1299,7 +1302,7 @@ export interface Api {
   // Wait for the end of a run
   "GET /v1/runs/{id}/wait": {
     path: { "id": string };
-    query: { "timeout"?: string };
+    query: { "timeout"?: string; "follow"?: boolean };
     body: null;
     answer: Run | Collection;
   };

@@ -1946,6 +1946,12 @@ type Run struct {
 	// ParentID The run that started it.
 	ParentID string `json:"parentId,omitempty,omitzero"`
 
+	// ContinuedFrom The run with whose work it goes on, which has ended for that: see [long and endless runs](function-contract.md#long-and-endless-runs).
+	ContinuedFrom string `json:"continuedFrom,omitempty,omitzero"`
+
+	// ContinuedAs The run that goes on with its work, if it has ended for that. It has completed then, without an output.
+	ContinuedAs string `json:"continuedAs,omitempty,omitzero"`
+
 	// RootID The first of the runs that led to it, one after the other: as parent, by a start, a signal, or an end for which a trigger waited. It is missing if none did.
 	RootID string `json:"rootId,omitempty,omitzero"`
 
@@ -2294,6 +2300,9 @@ type SentMessage struct {
 
 	// Repeated Whether an earlier message with the same `id` wrote the event.
 	Repeated bool `json:"repeated"`
+
+	// RunID The run that has the event, if another one goes on with the work of the run.
+	RunID string `json:"runId,omitempty,omitzero"`
 }
 
 // ServerProcess defines model for ServerProcess.

@@ -103,12 +103,17 @@ func (s *Scheduler) facts(ctx context.Context, sched schedule.Schedule) (f facts
 	return f, err
 }
 
-// openRun reads a run that has not ended; nil if there is none.
+// openRun reads a run, or the last one of those as which it has continued, if it has not ended; else nil.
 func (s *Scheduler) openRun(ctx context.Context, p entities.Project, id entities.RunID) (*entities.Run, error) {
 	if id == "" {
 		return nil, nil
 	}
 	run, err := store.RunByID(ctx, pg.NewPool(s.pool), p, id)
+	if err == nil && run.ContinuedAs != "" {
+		if id, err = store.InChain(ctx, pg.NewPool(s.pool), p, id, ""); err == nil {
+			run, err = store.RunByID(ctx, pg.NewPool(s.pool), p, id)
+		}
+	}
 	if errors.Is(err, entities.ErrRunNotFound) || err == nil && run.Status.Ended() {
 		return nil, nil
 	}
