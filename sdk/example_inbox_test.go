@@ -30,6 +30,9 @@ func account(w *stepwell.Context, owner string) (int64, error) {
 			return 0, err
 		}
 		Balance.Update(w, func(n int64) int64 { return n + d.Cents })
+		if w.ShouldContinue() { // the log gets long
+			return Account.ContinueAs(w, owner)
+		}
 	}
 }
 

@@ -162,6 +162,9 @@ func (a *App) newExecution(d Definition, c call) *execution {
 			x.attributes[key] = entry{data, func() int64 { return 0 }}
 		}
 	}
+	if len(c.Events) > 0 && c.Events[0].Data.ContinuedFrom != "" {
+		x.takeOver(c.Events)
+	}
 	e.Observe = x.observe
 	e.SetExecuted(c.Known)
 	e.Begin(d.name, func(co *engine.Coroutine) {
@@ -197,6 +200,9 @@ func (x *execution) advance(ctx context.Context, c call) (answer, error) {
 			f := encodeError(x.failed)
 			f.Code = cmp.Or(f.Code, codeBlocked)
 			return answer{}, &f
+		}
+		if isContinuation(x.failed) && !x.offers("continueAs") {
+			return answer{}, &failure{Code: codeUnsupported, Message: "the server does not offer continueAs: upgrade it"}
 		}
 		out.Commands = append(out.Commands, x.ending(x.output, x.failed))
 		return out, nil
@@ -260,6 +266,9 @@ type keepHint struct {
 func (x *execution) ending(output json.RawMessage, err error) any {
 	if x.endsCancelled(err) {
 		return map[string]any{"type": "cancelled"}
+	}
+	if c, ok := errors.AsType[*continuation](err); ok {
+		return x.continuing(c)
 	}
 	if err != nil {
 		return map[string]any{"type": "fail", "error": encodeError(err)}

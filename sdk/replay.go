@@ -72,7 +72,7 @@ var worldEvents = []string{
 
 func (a *App) newReplay(log RunLog) (*replay, error) {
 	r := &replay{app: a, call: call{Type: "workflow", Attempt: 1}}
-	r.call.Server.Features = required
+	r.call.Server.Features = append(slices.Clone(required), "continueAs")
 	if err := json.Unmarshal(log.Run, &r.call.Run); err != nil {
 		return nil, err
 	}
@@ -148,8 +148,15 @@ func (r *replay) compareEnd(got answer, effects *noEffects) error {
 		return diverged("the run has completed, but the code asks for inline step %s at %s", effects.id, effects.place)
 	}
 	var end completion
+	continues := false
 	if n := len(got.Commands); n > 0 {
 		end, _ = got.Commands[n-1].(completion)
+		_, continues = got.Commands[n-1].(continueAs)
+	}
+	if as := r.end.Data.ContinuedAs; as != "" && continues {
+		return nil // the input of the next run is in its log
+	} else if as != "" {
+		return diverged("the run continues as %s, but the code does not continue it", as)
 	}
 	switch output := r.end.Payload; {
 	case end.Type == "":

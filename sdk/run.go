@@ -28,6 +28,9 @@ type RunDetails struct {
 	Attributes               map[string]string
 	// Key and ParentID are empty if the run has none.
 	Key, ParentID string
+	// ContinuedFrom is the run with whose work this one goes on, and ContinuedAs the one that goes on with its work; empty
+	// for none.
+	ContinuedFrom, ContinuedAs string
 	// StartAt is the planned start of a pending run. StartedAt, CompletedAt and Deadline are zero if there is no such
 	// time.
 	CreatedAt, StartAt, StartedAt, CompletedAt, Deadline time.Time
@@ -114,7 +117,8 @@ func (r *Run[O]) path(more ...string) string {
 // poll is how long the server waits for the end of a run before it answers.
 const poll = 30 * time.Second
 
-// Wait waits for the end of the run and returns its output. If the run fails, the error is a [*RunFailedError]; if it
+// Wait waits for the end of the run and returns its output. If the run continues as others, it waits for the last of
+// these. If the run fails, the error is a [*RunFailedError]; if it
 // is cancelled, a [*RunCancelledError]. Wait outlives restarts of the server: it ends with the run, with the context,
 // or with a request that is refused for good.
 func (r *Run[O]) Wait(ctx context.Context) (output O, err error) {
@@ -129,6 +133,7 @@ func (r *Run[O]) Wait(ctx context.Context) (output O, err error) {
 		if output, ended, err := r.ended(info); ended {
 			return output, err
 		}
+		long.path = apiPath("runs", info.ID, "wait") // of the run as which it has continued
 	}
 }
 
@@ -139,13 +144,13 @@ func (r *Run[O]) ended(info RunDetails) (output O, ended bool, err error) {
 		output, err = outputOf[O](info)
 		return output, true, err
 	case StatusFailed:
-		failed := &RunFailedError{RunID: r.id}
+		failed := &RunFailedError{RunID: info.ID}
 		if info.Error != nil {
 			failed.RunFailure = *info.Error
 		}
 		return output, true, failed
 	case StatusCancelled:
-		return output, true, &RunCancelledError{r.id, info.CancelReason}
+		return output, true, &RunCancelledError{info.ID, info.CancelReason}
 	default:
 		return output, false, nil
 	}

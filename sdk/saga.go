@@ -55,7 +55,7 @@ func WithSaga[T any](w *Context, fn func(*Context, *Saga) (T, error)) (T, error)
 	inner := w.with(w.co)
 	inner.saga = &Saga{w: inner}
 	v, err := fn(inner, inner.saga)
-	if err == nil || isBlocked(err) {
+	if err == nil || isBlocked(err) || isContinuation(err) {
 		return v, err
 	}
 	if failed := inner.saga.compensate(); failed != nil {

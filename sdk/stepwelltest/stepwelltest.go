@@ -121,25 +121,30 @@ func Start[I, O any](e *Env, workflow *stepwell.Workflow[I, O], input I) *Run[O]
 // ErrRunning is the error of a run that has not ended.
 var ErrRunning = errors.New("the run has not ended")
 
-// Result returns the output of the run, or its error, which is that of [stepwell.Run.Wait]. If the run has not ended,
+// Result returns the output of the run, or its error, which is that of [stepwell.Run.Wait]. If it continues as others,
+// that is the output of the last of these; see [Run.Continued]. If the run has not ended,
 // the error is [ErrRunning], with the reason why its last invocation failed.
 func (r *Run[O]) Result() (output O, err error) {
-	switch r.run.Status {
+	last := r.run.Last()
+	switch last.Status {
 	case "completed":
-		err = json.Unmarshal(r.run.Output, &output)
+		err = json.Unmarshal(last.Output, &output)
 		return output, err
 	case "running":
-		return output, fmt.Errorf("%w: %s", ErrRunning, r.run.WaitsFor())
+		return output, fmt.Errorf("%w: %s", ErrRunning, last.WaitsFor())
 	case "cancelled":
-		return output, &stepwell.RunCancelledError{RunID: r.run.ID}
+		return output, &stepwell.RunCancelledError{RunID: last.ID}
 	default:
-		failed := &stepwell.RunFailedError{RunID: r.run.ID}
-		if json.Unmarshal(r.run.Output, &failed.RunFailure) != nil {
-			failed.Message = string(r.run.Output)
+		failed := &stepwell.RunFailedError{RunID: last.ID}
+		if json.Unmarshal(last.Output, &failed.RunFailure) != nil {
+			failed.Message = string(last.Output)
 		}
 		return output, failed
 	}
 }
+
+// Continued returns the last one of the runs as which the run has continued, or the run itself.
+func (r *Run[O]) Continued() *Run[O] { return &Run[O]{r.run.Last()} }
 
 // Invocations returns how often the workflow was called.
 func (r *Run[O]) Invocations() int { return r.run.Invocations }

@@ -65,6 +65,7 @@ type Engine struct {
 	executed int64 // position of the log up to which earlier invocations have executed the code
 	now      time.Time
 	bytes    int
+	length   int // how many operations were asked for, and events delivered
 
 	// Observe is called with each event that is delivered; nil if nobody is interested.
 	Observe func(*Event)
@@ -116,6 +117,10 @@ const eventBytes = 300
 
 // Bytes returns about how much memory the engine takes.
 func (e *Engine) Bytes() int { return e.bytes }
+
+// Length returns how many operations the code has asked for, and events were delivered to it. It is about how long the
+// log was when that had happened, and the same in each replay.
+func (e *Engine) Length() int { return e.length }
 
 // Last returns the position of the last event that the engine knows.
 func (e *Engine) Last() int64 { return e.last }
@@ -178,6 +183,7 @@ func (e *Engine) Request(op *Operation) {
 	}
 	op.s = e.scheduler
 	e.ops[op.key()] = op
+	e.length++
 	e.asked = append(e.asked, op)
 }
 
@@ -305,6 +311,7 @@ func (e *Engine) deliver(event *Event) error {
 	}
 	op.Wake()
 	op.Received = append(op.Received, event)
+	e.length++
 	if err := e.observe(event); err != nil {
 		return err
 	}

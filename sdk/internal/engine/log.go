@@ -32,6 +32,10 @@ type Data struct {
 	Open []string `json:"open"`
 	// ConflictingRunID is the run that has the token of a hook.
 	ConflictingRunID string `json:"conflictingRunId"`
+	// ContinuedFrom is the run with whose work a new run goes on.
+	ContinuedFrom string `json:"continuedFrom"`
+	// ContinuedAs is the run as which a run goes on that has ended.
+	ContinuedAs string `json:"continuedAs"`
 	// Reason is why somebody has asked to cancel the run.
 	Reason string `json:"reason"`
 	// Verified is the scheme by which the sender of a payload was verified.

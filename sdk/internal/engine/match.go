@@ -106,6 +106,7 @@ type history struct {
 	failed    map[string][]Event // failed attempts of steps that are tried again
 	agreed    *Event
 
+	from     string            // the run with whose work this one goes on
 	writes   []key             // of the workflow's code to the store and to attributes, in the order of the log
 	stored   map[string]*Event // writes to the store, by their step
 	children map[string]string // IDs of runs, by their step

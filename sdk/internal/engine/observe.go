@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"math"
 	"strings"
 )
@@ -20,6 +21,12 @@ func (h *history) note(e *Event) {
 		if k := (key{space, strings.TrimPrefix(e.ID, attribute)}); h.settled[k] == 0 {
 			h.settled[k] = e.Seq
 		}
+	}
+	if e.Type == "run_created" {
+		h.from = e.Data.ContinuedFrom
+	}
+	if e.Type == "store_set" && h.from != "" && e.ID == h.from {
+		return // the store that the run has taken over
 	}
 	if e.Type == "store_set" {
 		h.stored[e.ID] = e
@@ -66,6 +73,37 @@ func (e *Engine) Inbox(name string) *Operation {
 		e.ops[k] = &Operation{Kind: KindHook, ID: k.id}
 	}
 	return e.ops[k]
+}
+
+// inboxes yields the inboxes of which the code has asked for one, or received messages.
+func (e *Engine) inboxes() iter.Seq2[string, *Operation] {
+	return func(yield func(string, *Operation) bool) {
+		for k, op := range e.ops {
+			name, ok := strings.CutPrefix(k.id, inbox)
+			if ok && k.space == KindHook.space() && !yield(name, op) {
+				return
+			}
+		}
+	}
+}
+
+// Unread returns how many messages of inboxes were delivered that the code has not taken.
+func (e *Engine) Unread() (n int) {
+	for _, op := range e.inboxes() {
+		n += len(op.Received) - op.Taken
+	}
+	return n
+}
+
+// Taken returns the position of the last message that the code has taken, by the name of the inbox.
+func (e *Engine) Taken() map[string]int64 {
+	taken := map[string]int64{}
+	for name, op := range e.inboxes() {
+		if op.Taken > 0 {
+			taken[name] = op.Received[op.Taken-1].Seq
+		}
+	}
+	return taken
 }
 
 // HasInbox reports whether the log has the inbox with the name.

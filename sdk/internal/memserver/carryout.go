@@ -33,6 +33,8 @@ func (s *Server) carryOut(r *Run, c command) {
 		}
 	case "setAttributes":
 		s.setAttributes(r, c, data)
+	case "continueAs":
+		s.continueAs(r, c)
 	case "complete":
 		s.end(r, "completed", c.Output)
 	case "fail":

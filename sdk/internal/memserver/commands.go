@@ -52,6 +52,8 @@ type command struct {
 	Hook, Request string
 	Status        int
 	Body          json.RawMessage
+	// Of continueAs:
+	Read map[string]int64
 	// Of setStore:
 	Values map[string]json.RawMessage
 }
@@ -80,9 +82,8 @@ func (s *Server) apply(r *Run, body []byte) error {
 	if r.await = nil; a.Await != nil {
 		r.await = &await{} // what the answer itself records wakes nobody
 	}
-	before := int64(len(r.Log))
+	r.known = max(r.known, cmp.Or(a.Seen, int64(len(r.Log))))
 	s.commit(r, a)
-	r.known = max(r.known, cmp.Or(a.Seen, before))
 	if r.await = a.Await; r.await != nil && r.await.isMet(r) {
 		r.wanted = true
 	}
@@ -94,7 +95,7 @@ func (s *Server) isLeft(r *Run, a answer) bool { //nolint:gocyclo // a case for 
 	open := r.open()
 	for _, c := range a.Commands {
 		switch c.Type {
-		case "complete", "fail", "cancelled":
+		case "complete", "fail", "cancelled", "continueAs":
 			return true
 		case "runStep", "startChild":
 			open["step:"+c.ID] = open["step:"+c.ID] || !r.has("step_created", c.ID)
@@ -203,6 +204,9 @@ func (s *Server) Command(r *Run, body []byte, after int64) ([]Event, error) {
 	if err == nil && a.Await != nil {
 		err = errors.New("await belongs in the answer")
 	}
+	if n := len(a.Commands); err == nil && n > 0 && a.Commands[n-1].Type == "continueAs" {
+		err = errors.New("continueAs belongs in the answer")
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -228,8 +232,13 @@ func (r *Run) check(c command, last bool) error {
 			return fmt.Errorf("the log has it as %q: the code has changed", e.Data["stepName"])
 		}
 	}
-	if (c.Type == "complete" || c.Type == "fail" || c.Type == "cancelled") && !last {
+	if (c.Type == "complete" || c.Type == "fail" || c.Type == "cancelled" || c.Type == "continueAs") && !last {
 		return errors.New("it is not the last one")
+	}
+	for name, seq := range c.Read {
+		if seq < 0 || seq > int64(len(r.Log)) {
+			return fmt.Errorf("inbox %s: the log has no event %d", name, seq)
+		}
 	}
 	if c.Type == "cancelled" && r.forcedAt.IsZero() {
 		return errors.New("nobody has asked to cancel the run")

@@ -15,7 +15,7 @@ import (
 // features are those of the contract that the server has.
 var features = []string{
 	"seen", "commands", "at", "known", "firstAttempt", "retryAfter", "cancelStep", "cancelWait", "cancel", "await",
-	"store", "inbox", "undo", "heartbeat",
+	"store", "inbox", "undo", "heartbeat", "continueAs",
 }
 
 // hooksURL is what the URLs of webhooks begin with.
@@ -80,6 +80,7 @@ type Run struct {
 	// Invocations counts the calls of the workflow.
 	Invocations int
 
+	next    *Run // as which it goes on; nil if it does not
 	parent  *Run
 	childOf string // the step of the parent
 	due     time.Time

@@ -19,8 +19,16 @@ func (s *Server) OpenInbox(r *Run, name string) {
 	r.hooks = append(r.hooks, &hook{id: inboxID + name, messages: map[string]bool{}})
 }
 
-// Send sends a message to a run's inbox. A message whose ID the inbox has received is ignored.
+// Send sends a message to a run's inbox, or to that of the last run as which it goes on. A message whose ID the inbox
+// has received is ignored.
 func (s *Server) Send(r *Run, inbox, id string, payload json.RawMessage) error {
+	for ; r.next != nil; r = r.next {
+		for _, h := range r.hooks {
+			if id != "" && h.id == inboxID+inbox && h.messages[id] {
+				return nil
+			}
+		}
+	}
 	if r.Status != "running" {
 		return errors.New("the run has ended")
 	}
@@ -112,10 +120,10 @@ func (s *Server) Request(
 	return r, id, nil
 }
 
-// Cancel cancels a run: at once, or after the grace if it does not end before. A run that was never called has nothing
+// Cancel cancels a run, or the last one as which it goes on: at once, or after the grace if it does not end before. A run that was never called has nothing
 // to undo, and ends at once.
 func (s *Server) Cancel(r *Run, reason string, grace time.Duration) {
-	switch {
+	switch r = r.Last(); {
 	case r.Status != "running":
 	case grace <= 0 || r.Invocations == 0:
 		s.end(r, "cancelled", errorText("the run was cancelled", "cancelled"))
