@@ -107,6 +107,13 @@ const (
 	ActionRunCancel ActionKind = "run.cancel"
 	// ActionRunRerun is recorded for each copy of a run that a client starts. Its subject is the original.
 	ActionRunRerun ActionKind = "run.rerun"
+	// Those of pauses; see package queue/hold.
+	ActionRunPause         ActionKind = "run.pause"
+	ActionRunResume        ActionKind = "run.resume"
+	ActionWorkflowPause    ActionKind = "workflow.pause"
+	ActionWorkflowResume   ActionKind = "workflow.resume"
+	ActionDeploymentPause  ActionKind = "deployment.pause"
+	ActionDeploymentResume ActionKind = "deployment.resume"
 )
 
 // Action is an entry of the audit: one administrative change.

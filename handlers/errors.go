@@ -38,6 +38,7 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/wire"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/hold"
 	"github.com/stepwell-dev/stepwell/schema"
 	"github.com/stepwell-dev/stepwell/starts/collection"
 	"github.com/stepwell-dev/stepwell/starts/schedule"
@@ -131,6 +132,9 @@ var statuses = []struct {
 	{limit.ErrInUse, http.StatusConflict, "limit_in_use"},
 	{limit.ErrTooMany, http.StatusConflict, "too_many_limits"},
 	{limit.ErrPolicyNotFound, http.StatusNotFound, "policy_not_found"},
+	{hold.ErrNotFound, http.StatusNotFound, "pause_not_found"},
+	{hold.ErrNoWorkflow, http.StatusNotFound, "workflow_not_found"},
+	{hold.ErrTooMany, http.StatusConflict, "too_many_pauses"},
 	{admin.ErrSecretNotFound, http.StatusNotFound, "secret_not_found"},
 	{admin.ErrSigningKeyNotFound, http.StatusNotFound, "signing_key_not_found"},
 	{admin.ErrTooManySigningKeys, http.StatusConflict, "too_many_signing_keys"},

@@ -37,6 +37,7 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/webhook/signature"
 	"github.com/stepwell-dev/stepwell/handlers/wire"
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/hold"
 	"github.com/stepwell-dev/stepwell/schema"
 	"github.com/stepwell-dev/stepwell/starts/collection"
 	"github.com/stepwell-dev/stepwell/starts/schedule"
@@ -161,6 +162,9 @@ func TestStatusOfEveryError(t *testing.T) {
 		{limit.ErrInUse, 409, "limit_in_use"},
 		{limit.ErrTooMany, 409, "too_many_limits"},
 		{limit.ErrPolicyNotFound, 404, "policy_not_found"},
+		{hold.ErrNotFound, 404, "pause_not_found"},
+		{hold.ErrNoWorkflow, 404, "workflow_not_found"},
+		{hold.ErrTooMany, 409, "too_many_pauses"},
 		{admin.ErrSecretNotFound, 404, "secret_not_found"},
 		{admin.ErrSigningKeyNotFound, 404, "signing_key_not_found"},
 		{admin.ErrTooManySigningKeys, 409, "too_many_signing_keys"},

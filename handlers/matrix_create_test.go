@@ -14,6 +14,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/flow/registry"
+	"github.com/stepwell-dev/stepwell/queue/hold"
 	"github.com/stepwell-dev/stepwell/starts/collection"
 	"github.com/stepwell-dev/stepwell/starts/collection/collector"
 	"github.com/stepwell-dev/stepwell/starts/schedule"
@@ -27,6 +28,14 @@ func (h *matrixServer) createSecrets(t *testing.T, project entities.Project, s f
 		if _, err := h.secrets.Put(t.Context(), project, name, []admin.SecretValue{classified}); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+func (h *matrixServer) createPause(t *testing.T, project entities.Project, s fixture) {
+	t.Helper()
+	subject := hold.Subject{Kind: hold.Deployment, Name: s["paused"]}
+	if _, err := h.queue.Pause(t.Context(), project, subject, ""); err != nil {
+		t.Fatal(err)
 	}
 }
 

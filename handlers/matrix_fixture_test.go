@@ -172,7 +172,7 @@ func (h *matrixServer) missingIDs() fixture {
 		"flow": id("flow"), "flowRun": string(entities.NewRunID(time.Now())),
 		"trigger": id("trigger"), "spareTrigger": id("spare-trigger"),
 		"limit": id("limit"), "spareLimit": id("spare-limit"), "policy": id("policy"), "sparePolicy": id("spare-policy"),
-		"session": fmt.Sprintf("%064x", n),
+		"paused": id("paused"), "session": fmt.Sprintf("%064x", n),
 	}
 }
 
@@ -188,7 +188,7 @@ func (h *matrixServer) newFixtureFor(
 ) fixture {
 	t.Helper()
 	s := h.missingIDs()
-	for _, id := range []string{s["deployment"], s["spare"]} {
+	for _, id := range []string{s["deployment"], s["spare"], s["paused"]} {
 		if _, err := h.queue.PutDeployment(t.Context(), project, id, "http://ours.test"); err != nil {
 			t.Fatal(err)
 		}
@@ -203,6 +203,7 @@ func (h *matrixServer) newFixtureFor(
 		{h.createCollections, []string{"collection", "flushedCollection", "spareCollection", "unique"}},
 		{h.createTriggers, []string{"trigger", "spareTrigger"}},
 		{h.createLimits, []string{"limit", "spareLimit", "policy", "sparePolicy"}},
+		{h.createPause, []string{"paused"}},
 		{h.createSigningKey, []string{"signingKey"}},
 		{h.createRuns, []string{
 			"run", "done", "failed", "driven", "flowRun", "step", "broken", "hook", "wait", "token", "event", "hookSeq",

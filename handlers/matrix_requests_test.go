@@ -207,6 +207,9 @@ var testRequests = []testRequest{
 	{route: "GET /v1/deployments/:id", path: "/v1/deployments/{deployment}", foreign: 404},
 	{route: "PUT /v1/deployments/:id", path: "/v1/deployments/{deployment}", body: `{"url":"http://theirs.test"}`, foreign: 200},
 	{route: "PATCH /v1/deployments/:id", path: "/v1/deployments/{deployment}", body: `{"url":"http://theirs.test"}`, foreign: 200}, // it has just put it
+	{route: "GET /v1/pauses", foreign: 200},
+	{route: "PUT /v1/pauses/:kind/:name", path: "/v1/pauses/deployment/{spare}", body: `{"note":"n"}`, foreign: 404},
+	{route: "DELETE /v1/pauses/:kind/:name", path: "/v1/pauses/deployment/{paused}", foreign: 404},
 	{route: "DELETE /v1/deployments/:id", path: "/v1/deployments/{spare}", foreign: 404},
 	{route: "GET /v1/secrets", foreign: 200},
 	{route: "PUT /v1/secrets/:name", path: "/v1/secrets/{secret}", body: `{"values":["theirs"]}`, foreign: 200},

@@ -146,8 +146,8 @@ const lockHolderSQL = `
 func (m Migrator) logger() *slog.Logger { return cmp.Or(m.Logger, slog.New(slog.DiscardHandler)) }
 
 // persist calls migrate until it no longer fails for lack of a lock, or for too long. Migrations that were committed
-// stay so; the next attempt goes on with the one that failed. The configuration is that of the connections that find out
-// who holds the lock.
+// stay so; the next attempt goes on with the one that failed. The configuration is that of the connections that find
+// out who holds the lock.
 func (m Migrator) persist(ctx context.Context, config *pgx.ConnConfig, migrate func() error) error {
 	maxWait := cmp.Or(m.MaxWait, defaultMaxWait)
 	var over <-chan time.Time

@@ -26,6 +26,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/rescue"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
 	"github.com/stepwell-dev/stepwell/queue/egress"
+	"github.com/stepwell-dev/stepwell/queue/hold"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 	"github.com/stepwell-dev/stepwell/queue/world"
 )
@@ -189,6 +190,11 @@ func (w *deliverer) useTicket(ctx context.Context, t tickets.Ticket) error {
 func (w *deliverer) deliver(ctx context.Context, d Delivery, free func()) (Delivered, error) {
 	if w.holds(d) {
 		return Delivered{OutcomeUnreached, message.ProjectPaused}, w.postpone(ctx, d)
+	}
+	if hold.Holds(d.Work) && w.queue.pauses.hasParts(d.Project) {
+		if held, err := w.queue.putAside(ctx, d); held || err != nil {
+			return Delivered{OutcomeUnreached, partPaused}, err
+		}
 	}
 	if d.IsEmbedded() && d.callsApp() && !w.queue.hosts(d) {
 		return w.passOn(ctx, d)

@@ -52,10 +52,11 @@ func (r Reservation) Made() bool { return r.by != nil }
 
 // reserve returns a reservation if the message is due now, is small, and its project may take a slot besides those
 // reserved earlier in the same transaction. If the calls of its deployment have a bound, it needs a ticket. No run
-// begins here while messages wait for a slot of its project.
+// begins here while messages wait for a slot of its project, or if it may be paused: the log would say that it started.
 func (q *Queue) reserve(m message.Message, earlier int) Reservation {
 	d := q.local.Load()
-	if d == nil || m.Delay > 0 || m.Gated || len(m.Body) > smallBody || m.BeginsRun && d.othersWait(m.Project) ||
+	if d == nil || m.Delay > 0 || m.Gated || len(m.Body) > smallBody ||
+		m.BeginsRun && (d.othersWait(m.Project) || q.pauses.hasParts(m.Project)) ||
 		!d.room(m.Project, earlier) || q.bounds.Known(m.Project, m.DeploymentID) {
 		return Reservation{}
 	}

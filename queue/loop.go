@@ -12,6 +12,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
+	"github.com/stepwell-dev/stepwell/queue/hold"
 	"github.com/stepwell-dev/stepwell/starts/trigger"
 )
 
@@ -59,6 +60,10 @@ func startLoop(ctx context.Context, w *deliverer) (*loop, error) {
 		w.heartbeat.SignOff(ctx)
 		return nil, fmt.Errorf("sign on: %w", err)
 	}
+	if _, err := w.queue.pauses.read(ctx); err != nil { // before it calls anything
+		w.heartbeat.SignOff(ctx)
+		return nil, err
+	}
 	l := &loop{deliverer: w}
 	l.running, l.halt = context.WithCancel(ctx)
 	l.calls, l.cancelCalls = context.WithCancelCause(ctx)
@@ -66,7 +71,7 @@ func startLoop(ctx context.Context, w *deliverer) (*loop, error) {
 	l.beats.Go(func() { rescue.Loop(l.beating, "heartbeat", func() { l.beat(ctx) }) })
 	l.task("limits", func() { w.queue.limits.Run(l.running, w.logger) })
 	l.task("bounds", func() { w.queue.bounds.Run(l.running, w.logger) })
-	l.task("pauses", func() { w.queue.pauses.run(l.running, w.logger) })
+	l.task("pauses", func() { w.queue.followPauses(l.running, w.logger) })
 	return l, nil
 }
 
@@ -197,7 +202,8 @@ func (w *deliverer) tellDeadlocks(ctx context.Context) {
 	}
 }
 
-// deleteExpired deletes expired idempotency keys and signals, old events of triggers, and old clocks of limits.
+// deleteExpired deletes expired idempotency keys and signals, old events of triggers, old clocks of limits, and pauses
+// of runs that have ended.
 func (w *deliverer) deleteExpired(ctx context.Context) {
 	if err := deleteExpiredKeys(ctx, w.queue.pool); err != nil && ctx.Err() == nil {
 		w.logger.ErrorContext(ctx, "delete expired idempotency keys", "error", err)
@@ -207,6 +213,9 @@ func (w *deliverer) deleteExpired(ctx context.Context) {
 	}
 	if err := trigger.Prune(ctx, pg.NewPool(w.queue.pool)); err != nil && ctx.Err() == nil {
 		w.logger.ErrorContext(ctx, "delete old events of triggers", "error", err)
+	}
+	if err := hold.EndOfRuns(ctx, w.queue.pool); err != nil && ctx.Err() == nil {
+		w.logger.ErrorContext(ctx, "end the pauses of ended runs", "error", err)
 	}
 	if err := limit.DeleteOldClocks(ctx, pg.NewPool(w.queue.pool)); err != nil && ctx.Err() == nil {
 		w.logger.ErrorContext(ctx, "delete old clocks", "error", err)

@@ -14,6 +14,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
+	"github.com/stepwell-dev/stepwell/queue/hold"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
@@ -117,7 +118,7 @@ func claimGivenBack(condition, holder string) string {
 			SELECT id, row_number() OVER one_by_one AS n, sum(size) OVER one_by_one AS bytes FROM (
 				SELECT id, octet_length(body) AS size FROM messages m
 				WHERE project = $1 AND deployment_id = $2 AND ` + unreachedOnly + ` AND lease = '' AND parked_at IS NULL
-					AND ` + condition + `
+					AND due_at < ` + hold.Until + ` AND ` + condition + `
 					AND NOT ` + messageWaits + ` AND NOT ` + limit.MessageWaits + ` AND NOT ` + limit.MustHoldBack + `
 				AND EXISTS (SELECT FROM deployments WHERE project = $1 AND id = $2 AND url = $6) -- which has no bound
 				ORDER BY due_at LIMIT cardinality($4::text[])
@@ -267,7 +268,7 @@ func makeDueNow(
 				SELECT id, due_at FROM messages
 				WHERE project = $1 AND deployment_id = $2 AND lease = '' AND parked_at IS NULL
 					AND (`+condition+`)
-					AND due_at >= $4 AND (due_at, id) > ($4, $5)
+					AND due_at >= $4 AND (due_at, id) > ($4, $5) AND due_at < `+hold.Until+`
 				ORDER BY due_at, id LIMIT $6
 				FOR UPDATE SKIP LOCKED
 			), moved AS (

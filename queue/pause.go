@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -10,9 +11,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/admin"
+	"github.com/stepwell-dev/stepwell/capacity/limit"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/pg"
+	"github.com/stepwell-dev/stepwell/queue/hold"
 )
 
 const (
@@ -21,12 +24,16 @@ const (
 	// pausedPause is how long a message of a paused project waits before it is delivered again. To resume the project
 	// makes it due at once.
 	pausedPause = 10 * time.Minute
+	// pausesTopic is the hub's topic for hints that a pause began or ended.
+	pausesTopic = "pauses"
 )
 
-// pauses knows which projects are paused: of them, nothing is delivered but what ends runs.
+// pauses knows which projects are paused, of which nothing is delivered but what ends runs, and which have pauses of
+// runs, workflows or deployments.
 type pauses struct {
-	pool *pgxpool.Pool
-	list atomic.Pointer[map[entities.Project]bool]
+	pool  *pgxpool.Pool
+	list  atomic.Pointer[map[entities.Project]bool]
+	parts atomic.Pointer[map[entities.Project]bool]
 }
 
 // has reports whether the project was paused a moment ago.
@@ -35,20 +42,71 @@ func (p *pauses) has(project entities.Project) bool {
 	return list != nil && (*list)[project]
 }
 
-// run reads which projects are paused until the context ends.
-func (p *pauses) run(ctx context.Context, logger *slog.Logger) {
-	for {
-		list, err := admin.PausedProjects(ctx, pg.NewPool(p.pool))
+// hasParts reports whether runs, workflows or deployments of the project were paused a moment ago.
+func (p *pauses) hasParts(project entities.Project) bool {
+	list := p.parts.Load()
+	return list != nil && (*list)[project]
+}
+
+// unknown reports whether this process delivers nothing, and so does not follow what is paused.
+func (p *pauses) unknown() bool { return p.parts.Load() == nil }
+
+// read reads what is paused, and returns the pauses that are over and may hold messages still.
+func (p *pauses) read(ctx context.Context) (over []int64, err error) {
+	list, err := admin.PausedProjects(ctx, pg.NewPool(p.pool))
+	if err != nil {
+		return nil, err
+	}
+	state, err := hold.Read(ctx, pg.NewPool(p.pool))
+	if err != nil {
+		return nil, err
+	}
+	parts := make(map[entities.Project]bool, len(state.Projects))
+	for _, project := range state.Projects {
+		parts[project] = true
+	}
+	p.list.Store(&list)
+	p.parts.Store(&parts)
+	return state.Over, nil
+}
+
+// followPauses reads what is paused, each second and when that changes, and lets go what was held, until the context
+// ends.
+func (q *Queue) followPauses(ctx context.Context, logger *slog.Logger) {
+	changed, cancel := q.hub.Subscribe(pausesTopic)
+	defer cancel()
+	for ctx.Err() == nil {
+		over, err := q.pauses.read(ctx)
+		for _, id := range over {
+			err = errors.Join(err, q.letGo(ctx, id))
+		}
 		if err != nil && ctx.Err() == nil {
-			logger.WarnContext(ctx, "read paused projects", "error", err)
+			logger.WarnContext(ctx, "read pauses", "error", err)
 		}
-		if err == nil {
-			p.list.Store(&list)
-		}
-		if !pause(ctx, pausesPoll) {
-			return
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-time.After(pausesPoll):
 		}
 	}
+}
+
+// Pause pauses a run, a workflow or a deployment; see [hold.Begin].
+func (q *Queue) Pause(ctx context.Context, project entities.Project, s hold.Subject, note string) (hold.Pause, error) {
+	p, err := hold.Begin(ctx, q.pool, project, s, note)
+	if err == nil {
+		q.hub.Publish(pausesTopic)
+	}
+	return p, err
+}
+
+// EndPause ends a pause; see [hold.End]. What it has held becomes due in batches.
+func (q *Queue) EndPause(ctx context.Context, project entities.Project, s hold.Subject) error {
+	err := hold.End(ctx, q.pool, project, s)
+	if err == nil {
+		q.hub.Publish(pausesTopic)
+	}
+	return err
 }
 
 // holds reports whether the delivery waits because its project is paused. What ends runs and steps goes on: to cancel
@@ -60,6 +118,78 @@ func (w *deliverer) holds(d Delivery) bool {
 	default:
 		return w.queue.pauses.has(d.Project)
 	}
+}
+
+// partPaused is the outcome of a delivery whose run, workflow or deployment is paused.
+const partPaused = "its run, workflow or deployment is paused"
+
+// putAside puts the message of a delivery that calls something aside if its run, workflow or deployment is paused, and
+// reports whether it is.
+func (q *Queue) putAside(ctx context.Context, d Delivery) (held bool, err error) {
+	err = Persist(ctx, func(ctx context.Context) error {
+		return pg.NewPool(q.pool).QueryRow(ctx, holdSQL, d.Lease, d.Project, d.RunID, d.DeploymentID).Scan(&held)
+	})
+	return held, wrap("hold message", err)
+}
+
+// putAsideSome puts aside what is paused of the deliveries of a project, and returns the others.
+func (q *Queue) putAsideSome(ctx context.Context, claimed []Delivery) (list []Delivery, err error) {
+	if len(claimed) == 0 || !q.pauses.hasParts(claimed[0].Project) && !q.pauses.unknown() {
+		return claimed, nil
+	}
+	for _, d := range claimed {
+		held, err := q.putAside(ctx, d)
+		if err != nil {
+			return list, err
+		}
+		if !held {
+			list = append(list, d)
+		}
+	}
+	return list, nil
+}
+
+// holdSQL ends the lease $1 of a message whose run $3, deployment $4 or workflow is paused in project $2, and reports
+// whether it is. The lock has the end of a pause wait for those that hold messages for it: what it lets go is all.
+// The delivery has not started; see [releaseSQL].
+const holdSQL = `
+	WITH paused AS (
+		SELECT id FROM pauses p
+		WHERE project = $2 AND resumed_at IS NULL AND (kind, name) IN (VALUES ('run', $3::text), ('deployment', $4::text),
+			('workflow', (SELECT workflow_name FROM runs r WHERE r.id = $3 AND r.project IS NOT DISTINCT FROM $2)))
+		FOR SHARE
+	), failed AS (
+		UPDATE messages SET lease = '', holder = '', awaits_since = NULL, due_at = ` + hold.Until + `,
+			held_by = (SELECT min(id) FROM paused), delivery_count = delivery_count - 1,
+			unreached_count = unreached_count + (work = 'step')::integer
+		WHERE ` + OfLease + ` AND EXISTS (SELECT FROM paused)
+		RETURNING id, 'infinity'::timestamptz AS not_before
+	), returned AS (` + limit.Return + `)
+	SELECT EXISTS (SELECT FROM paused)`
+
+// letGo makes the messages due now that a pause has held which is over, in batches, so that it holds up nothing else,
+// and then deletes the pause. Several processes may do so at once, and go on after a crash.
+func (q *Queue) letGo(ctx context.Context, pause int64) error {
+	for n := dueBatch; n == dueBatch; {
+		err := pg.NewPool(q.pool).QueryRow(ctx, `
+			WITH next AS (
+				SELECT id FROM messages WHERE held_by = $1 ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED
+			), moved AS (
+				UPDATE messages m SET held_by = NULL, due_at = CASE WHEN due_at <> `+hold.Until+` THEN due_at
+					WHEN `+needsSlots+` THEN `+gated+` ELSE now() END
+				WHERE id = ANY (ARRAY(SELECT id FROM next))
+			), hurried AS (
+				UPDATE permits SET not_before = now()
+				WHERE message_id = ANY (ARRAY(SELECT id FROM next)) AND granted_at IS NULL AND not_before > now()
+			)
+			SELECT count(*) FROM next`, pause, dueBatch).Scan(&n)
+		if err != nil {
+			return fmt.Errorf("let go what pause %d held: %w", pause, err)
+		}
+		q.announceDue(nil)
+	}
+	_, err := hold.Forget(ctx, q.pool, pause)
+	return err
 }
 
 // postpone puts off a delivery of a paused project. If that was resumed meanwhile, the message is due at once: whoever

@@ -321,8 +321,8 @@ var isBounded = concurrency.IsBounded("m.project", "m.deployment_id", "m.work")
 
 // Receive leases a message to a client that asks for it by ID. This counts as a delivery. It fails with
 // [message.ErrMessageNotFound] when the project's topic does not have the message, for example because it has been
-// acknowledged, and with [entities.ErrConflict] while the message is delayed, parked or leased, or if the calls of its
-// deployment have a bound or its step has limits.
+// acknowledged, and with [entities.ErrConflict] while the message is delayed, parked or leased, if its run, workflow or
+// deployment is paused, or if the calls of its deployment have a bound or its step has limits.
 func (q *Queue) Receive(
 	ctx context.Context, project entities.Project, topic, id string, lease time.Duration,
 ) (Delivery, error) {
@@ -342,6 +342,12 @@ func (q *Queue) Receive(
 	m, err := pg.CollectOne[Delivery](rows, err, pgx.ErrNoRows)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = q.whyNotReceived(ctx, project, topic, id)
+	}
+	if err == nil {
+		var free []Delivery
+		if free, err = q.putAsideSome(ctx, []Delivery{m}); err == nil && len(free) == 0 {
+			err = fmt.Errorf("%s: %w", partPaused, entities.ErrConflict)
+		}
 	}
 	return m, wrap("receive message "+id, err)
 }
@@ -446,12 +452,21 @@ func (q *Queue) claimGivenBack(ctx context.Context, app world.App, slots int) ([
 	if q.pauses.has(app.Project) {
 		return nil, nil
 	}
-	handles := make([]string, slots)
-	for i := range handles {
-		handles[i] = "rh_" + ulid.Make().String()
+	for {
+		handles := make([]string, slots)
+		for i := range handles {
+			handles[i] = "rh_" + ulid.Make().String()
+		}
+		claimed, err := pg.CollectAll[Delivery](pg.NewPool(q.pool).Query(ctx, claimGivenBackSQL,
+			app.Project, app.Deployment, promptDisconnects, handles, PulledLease, PulledURL, maxPulledBytes))
+		if err != nil || len(claimed) == 0 {
+			return nil, err
+		}
+		list, err := q.putAsideSome(ctx, claimed)
+		if err != nil || len(list) > 0 {
+			return list, err
+		}
 	}
-	return pg.CollectAll[Delivery](pg.NewPool(q.pool).Query(ctx, claimGivenBackSQL,
-		app.Project, app.Deployment, promptDisconnects, handles, PulledLease, PulledURL, maxPulledBytes))
 }
 
 // handOver gives a message to its app if the app waits for one here. From then on the app has the lease. Otherwise the

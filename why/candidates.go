@@ -40,6 +40,12 @@ var (
 				SELECT run_id FROM permits WHERE project = $1 AND name = l.name AND granted_at IS NULL
 				ORDER BY key, rank_at, holder LIMIT $2) AS p
 			WHERE l.project = $1 AND l.paused LIMIT $2`,
+		ofPauses(`SELECT p.name AS run_id WHERE p.kind = 'run'`),
+		ofPauses(`SELECT id AS run_id FROM runs WHERE p.kind = 'workflow' AND project = $1 AND workflow_name = p.name
+			AND status IN ('pending', 'running') ORDER BY project, workflow_name, status, created_at DESC LIMIT $2`),
+		ofPauses(`SELECT id AS run_id FROM runs WHERE p.kind = 'deployment' AND project = $1 AND deployment_id = p.name
+			AND completed_at IS NULL LIMIT $2`),
+		ofPauses(`SELECT run_id FROM messages WHERE held_by = p.id ORDER BY held_by, id LIMIT $2`),
 	}
 	retryingSources = []string{
 		`SELECT run_id, blocked IS NULL AND last_error <> ALL (` + textsSQL(message.ServerErrors) + `) AS hit
@@ -59,6 +65,12 @@ var (
 				ORDER BY project, created_at, id LIMIT $2) AS h`,
 	}
 )
+
+// ofPauses selects runs by the pauses p of the project.
+func ofPauses(runs string) string {
+	return `SELECT r.run_id, true AS hit FROM pauses p, LATERAL (` + runs + `) AS r
+		WHERE p.project = $1 AND p.resumed_at IS NULL LIMIT $2`
+}
 
 const (
 	failedMessages = `SELECT run_id, project, deployment_id, work, last_error, blocked FROM messages

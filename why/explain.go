@@ -13,6 +13,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/await"
 	"github.com/stepwell-dev/stepwell/entities/inbox"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/queue/hold"
 )
 
 // Explain explains why the run is not done. Each run that has not ended gets at least one reason. The verdict is
@@ -25,6 +26,12 @@ func Explain(f Facts) Explanation {
 	x := explainer{Facts: f}
 	x.addWatch()
 	x.addPause()
+	for _, s := range []hold.Subject{
+		{Kind: hold.Run, Name: string(f.Run.ID)}, {Kind: hold.Workflow, Name: f.Run.WorkflowName},
+		{Kind: hold.Deployment, Name: f.Run.DeploymentID},
+	} {
+		x.addPauseOf(s)
+	}
 	x.addCancellation()
 	x.addLimits("", Reason{})
 	for _, m := range f.Messages {
@@ -113,6 +120,15 @@ func (x *explainer) addPause() {
 	}
 }
 
+// addPauseOf adds that something is paused, once.
+func (x *explainer) addPauseOf(s hold.Subject) {
+	p, ok := x.Pauses[s]
+	if !ok || slices.ContainsFunc(x.reasons, func(r Reason) bool { return r.Pause != nil && r.Pause.Subject == s }) {
+		return
+	}
+	x.add(Reason{Kind: Paused, Pause: &p, Since: &p.PausedAt, Remedies: []Remedy{RemovePause, CancelRun}})
+}
+
 func (x *explainer) addCancellation() {
 	if x.Run.ForcedAt == nil {
 		return
@@ -182,8 +198,11 @@ func (m Message) hasFailed() bool {
 	return m.LastError != "" && !slices.Contains(message.ServerErrors, m.LastError)
 }
 
-// isPaused reports whether the message waits because its project is paused, which is a reason of its own.
-func (m Message) isPaused() bool { return m.LastError == message.ProjectPaused }
+// isPaused reports whether the message waits because its project, its run, its workflow or its deployment is paused,
+// which is a reason of its own.
+func (m Message) isPaused() bool {
+	return m.LastError == message.ProjectPaused || m.HeldBy != nil && m.Lease == ""
+}
 
 // error returns the last failure; nil if there is none. The failure of a step is JSON.
 func (m Message) error() *Error {
@@ -268,6 +287,7 @@ func (x *explainer) waitsForSlot(r Reason, m Message) Reason {
 // addMessage adds the reason that follows from a message about the run itself.
 func (x *explainer) addMessage(m Message) {
 	if m.isPaused() {
+		x.addPauseOf(hold.Subject{Kind: hold.Deployment, Name: m.DeploymentID})
 		return
 	}
 	calls := m.Work == message.WorkNone || m.Work == message.WorkRun

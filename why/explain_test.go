@@ -12,6 +12,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/await"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
+	"github.com/stepwell-dev/stepwell/queue/hold"
 )
 
 var now = time.Date(2026, 11, 22, 14, 0, 0, 0, time.UTC)
@@ -64,6 +65,20 @@ func fails(text string) func(*Message) {
 }
 
 func paused(f *Facts) { f.Run.Project, f.PausedAt = "shop", at(-time.Hour) }
+
+func pauseOf(kind hold.Kind, name string) *hold.Pause {
+	return &hold.Pause{Subject: hold.Subject{Kind: kind, Name: name}, ID: 7, PausedBy: "anna", PausedAt: *at(-time.Hour)}
+}
+
+func pausing(kind hold.Kind, name string) func(*Facts) {
+	return func(f *Facts) {
+		f.Run.WorkflowName = "order"
+		p := pauseOf(kind, name)
+		f.Pauses = map[hold.Subject]hold.Pause{p.Subject: *p}
+	}
+}
+
+func held(m *Message) { m.HeldBy = new(int64(7)) }
 
 func unreached(m *Message) { m.UnreachedCount = 4 }
 
@@ -223,6 +238,15 @@ func TestReasonsSayWhoAndWhat(t *testing.T) {
 		}},
 		"paused": {run(paused), Reason{
 			Kind: ProjectPaused, Name: "shop", Since: at(-time.Hour), Remedies: []Remedy{PutProject, CancelRun},
+		}},
+		"a paused workflow": {run(pausing(hold.Workflow, "order"), with("run", held)), Reason{
+			Kind: Paused, Pause: pauseOf(hold.Workflow, "order"), Since: at(-time.Hour), Remedies: []Remedy{RemovePause, CancelRun},
+		}},
+		"a paused deployment of a step": {run(pausing(hold.Deployment, "mail"), with("run", held, func(m *Message) { m.DeploymentID = "mail" })), Reason{
+			Kind: Paused, Pause: pauseOf(hold.Deployment, "mail"), Since: at(-time.Hour), Remedies: []Remedy{RemovePause, CancelRun},
+		}},
+		"a paused deployment that nothing waits for": {run(pausing(hold.Deployment, "mail")), Reason{
+			Kind: Unscheduled, Since: at(-time.Minute), Until: at(30 * time.Second),
 		}},
 		"unreachable": {run(with("run", fails("refused"), unreached)), Reason{
 			Kind: Unreachable, MessageID: "msg_1", DeploymentID: "shop", Failures: 4, Since: at(-time.Hour), At: at(time.Minute),

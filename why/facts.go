@@ -6,6 +6,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
+	"github.com/stepwell-dev/stepwell/queue/hold"
 )
 
 const (
@@ -35,6 +36,8 @@ type Facts struct {
 	Backlog int
 	// PausedAt is set while the project is paused.
 	PausedAt *time.Time
+	// Pauses are those of the project.
+	Pauses map[hold.Subject]hold.Pause
 }
 
 // Message is a message of the queue.
@@ -57,6 +60,8 @@ type Message struct {
 	CreatedAt       time.Time
 	DueAt           time.Time
 	ParkedAt        *time.Time
+	// HeldBy is the pause that holds the message; nil for none.
+	HeldBy *int64
 	// Registered says that the deployment is, and UnhealthySince since when its probes fail; nil if they do not.
 	Registered     bool
 	UnhealthySince *time.Time

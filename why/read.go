@@ -17,6 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
+	"github.com/stepwell-dev/stepwell/queue/hold"
 )
 
 // Of explains a run of the project. It fails with [entities.ErrRunNotFound].
@@ -114,6 +115,7 @@ func read(
 	var b pgx.Batch
 	f.loadClock(&b)
 	if len(f.open) > 0 {
+		f.loadPauses(&b)
 		f.loadMessages(&b)
 		cluster.LoadWatches(&b, f.ids, func(id entities.RunID) *cluster.Watch { return &f.of[id].Watch })
 		f.loadParts(&b)
@@ -146,11 +148,20 @@ func (f *findings) loadClock(b *pgx.Batch) {
 	})
 }
 
+// loadPauses queues a read of the pauses of the project, which are the same for all runs.
+func (f *findings) loadPauses(b *pgx.Batch) {
+	pauses := map[hold.Subject]hold.Pause{}
+	hold.Load(b, f.project, func(p hold.Pause) { pauses[p.Subject] = p })
+	for _, facts := range f.open {
+		facts.Pauses = pauses
+	}
+}
+
 // messageColumns are those of a [Message] m. The parameter $1 is up to what those are counted that are before it.
 var messageColumns = `m.run_id, m.id, m.deployment_id, m.work, m.subject, m.lease, m.holder,
 		coalesce((SELECT host FROM processes p WHERE p.id = m.holder), '') AS host, m.ticket > 0 AS ticketed,
 		m.delivery_count, m.disconnect_count, m.excused_count, m.unreached_count, m.last_error, m.blocked,
-		m.first_failed_at, m.created_at, m.due_at, m.parked_at,
+		m.first_failed_at, m.created_at, m.due_at, m.parked_at, m.held_by,
 		EXISTS (SELECT FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id) AS registered,
 		(SELECT unhealthy_since FROM deployments d
 			WHERE d.project = m.project AND d.id = m.deployment_id) AS unhealthy_since,

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/queue/hold"
 )
 
 // Kind is a kind of reason why a run is not done. Each has a sentence: see [Reason.Sentence].
@@ -19,6 +20,8 @@ const (
 	Stranded Kind = "stranded"
 	// ProjectPaused: an operator has paused the project.
 	ProjectPaused Kind = "project_paused"
+	// Paused: the run, its workflow, or a deployment that would be called is paused.
+	Paused Kind = "paused"
 	// Parked: a call failed so often that it is not made again until somebody retries it.
 	Parked Kind = "parked"
 	// DeploymentMissing: a call is for a deployment that is not registered.
@@ -102,7 +105,8 @@ var verdicts = []struct {
 	verdict Verdict
 }{
 	{Stranded, VerdictStranded},
-	{ProjectPaused, VerdictBlocked}, {Parked, VerdictBlocked}, {DeploymentMissing, VerdictBlocked},
+	{ProjectPaused, VerdictBlocked}, {Paused, VerdictBlocked}, {Parked, VerdictBlocked},
+	{DeploymentMissing, VerdictBlocked},
 	{Diverged, VerdictBlocked}, {FunctionRefuses, VerdictBlocked},
 	{AnswerRefused, VerdictBlocked}, {LimitDeadlock, VerdictBlocked}, {LimitPaused, VerdictBlocked},
 	{Unhealthy, VerdictRetrying}, {Unreachable, VerdictRetrying}, {ConnectionClosed, VerdictRetrying},
@@ -144,6 +148,8 @@ const (
 	PutLimit Remedy = "putLimit"
 	// PutProject resumes the project that the reason names.
 	PutProject Remedy = "putProject"
+	// RemovePause ends the reason's pause.
+	RemovePause Remedy = "removePause"
 	// ExplainRun explains the child run.
 	ExplainRun Remedy = "explainRun"
 	CancelRun  Remedy = "cancelRun"
@@ -153,7 +159,7 @@ const (
 func Remedies() []Remedy {
 	return []Remedy{
 		RetryMessage, DiscardMessage, PutDeployment, ResumeHook, PostSignal, SendMessage, PutLimit, PutProject,
-		ExplainRun, CancelRun,
+		RemovePause, ExplainRun, CancelRun,
 	}
 }
 
@@ -195,6 +201,8 @@ type Reason struct {
 	// Circle are the runs that wait for each other's slots: the first one holds the awaited slot, and the last one waits
 	// for a slot of one before it.
 	Circle []entities.RunID
+	// Pause is what holds up the run, or one of its steps; nil if nothing is paused.
+	Pause *hold.Pause
 	// Votes is how many have voted for what is to be approved.
 	Votes int
 	// Detail describes for which event or state of a stranded run a message is missing.

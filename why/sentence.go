@@ -34,6 +34,9 @@ var sentences = map[Kind]func(r Reason) string{
 	ProjectPaused: func(r Reason) string {
 		return fmt.Sprintf("Project %s is paused: nothing of it is called until an operator resumes it.", r.Name)
 	},
+	Paused: func(r Reason) string {
+		return upper(r.paused()) + ": nothing of it is called until somebody resumes it."
+	},
 	LimitPaused: func(r Reason) string {
 		return fmt.Sprintf("%s waits for limit %s, which is paused.", upper(r.waiter()), r.Limit)
 	},
@@ -109,6 +112,16 @@ func (r Reason) waiter() string {
 		return "step " + r.step()
 	}
 	return "it"
+}
+
+// paused says what is paused, by whom and why.
+func (r Reason) paused() string {
+	p := r.Pause
+	text := fmt.Sprintf("%s %s is paused by %s", p.Kind, entities.Title(p.Name), p.PausedBy)
+	if p.Note != "" {
+		text += " (" + p.Note + ")"
+	}
+	return text
 }
 
 // limitAndKey names the limit, and the key whose slots count.
@@ -208,6 +221,9 @@ var commands = map[Remedy]func(run entities.RunID, r Reason) string{
 	},
 	PutLimit:   func(_ entities.RunID, r Reason) string { return r.putLimit() },
 	PutProject: func(_ entities.RunID, r Reason) string { return "projects resume " + quote(r.Name) },
+	RemovePause: func(_ entities.RunID, r Reason) string {
+		return fmt.Sprintf("%ss resume %s", r.Pause.Kind, quote(r.Pause.Name))
+	},
 	ExplainRun: func(_ entities.RunID, r Reason) string { return fmt.Sprintf("why %s", r.ChildID) },
 	CancelRun:  func(run entities.RunID, _ Reason) string { return fmt.Sprintf("runs cancel %s", run) },
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/queue/hold"
 )
 
 // TestSentences: each kind of reason has one, with an example.
@@ -45,12 +47,13 @@ func TestCommands(t *testing.T) {
 	r := Reason{
 		Kind: Parked, HookID: "paid now", Name: "order.paid", ChildID: "wrun_2", MessageID: "msg_1", DeploymentID: "shop@1",
 		Limit: "it's", Slots: 2, Remedies: Remedies(),
+		Pause: &hold.Pause{Subject: hold.Subject{Kind: hold.Workflow, Name: "place order"}},
 	}
 	want := []string{
 		"stepwell messages retry msg_1", "stepwell messages discard msg_1", "stepwell deployments add shop@1 URL",
 		"stepwell hooks resume 'paid now' --run wrun_1 --payload JSON", "stepwell signals send order.paid --data JSON",
 		"stepwell runs send wrun_1 order.paid --payload JSON", `stepwell limits set 'it'\''s' --per-key 3`,
-		"stepwell projects resume order.paid", "stepwell why wrun_2", "stepwell runs cancel wrun_1",
+		"stepwell projects resume order.paid", "stepwell workflows resume 'place order'", "stepwell why wrun_2", "stepwell runs cancel wrun_1",
 	}
 	if diff := cmp.Diff(want, r.Commands("wrun_1")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/queue/hold"
 )
 
 // addStep adds the reason that follows from an open step.
@@ -13,6 +14,7 @@ func (x *explainer) addStep(s Step) {
 	r := x.ofStep(s)
 	m, p := s.Message, delayed
 	if m != nil && m.isPaused() {
+		x.addPauseOf(hold.Subject{Kind: hold.Deployment, Name: m.DeploymentID})
 		return
 	}
 	if m != nil {

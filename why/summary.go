@@ -12,6 +12,7 @@ import (
 var summaries = map[Kind]func(r Reason) string{
 	Stranded:          func(Reason) string { return "nothing would move it" },
 	ProjectPaused:     func(r Reason) string { return fmt.Sprintf("project %s is paused", r.Name) },
+	Paused:            func(r Reason) string { return fmt.Sprintf("%s is paused by %s", r.Pause.Kind, r.Pause.PausedBy) },
 	Parked:            func(r Reason) string { return fmt.Sprintf("%s is parked: it failed %s", r.call(), r.times()) },
 	DeploymentMissing: func(r Reason) string { return fmt.Sprintf("deployment %s is not registered", r.DeploymentID) },
 	Diverged:          func(Reason) string { return "the code changed under the run" },

@@ -1,16 +1,20 @@
 package why
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/stepwell-dev/stepwell/queue/hold"
+)
 
 // TestSummaries: each kind of reason has one, without what only [Of] reads.
 func TestSummaries(t *testing.T) {
 	t.Parallel()
 	r := Reason{
 		StepID: "s1", Name: "charge", HookID: "ok", DeploymentID: "shop", Limit: "stripe", Attempt: 3, MaxAttempts: 5,
-		Failures: 12,
+		Failures: 12, Pause: &hold.Pause{Subject: hold.Subject{Kind: hold.Run, Name: "wrun_1"}, PausedBy: "anna"},
 	}
 	want := map[Kind]string{
-		Stranded: "nothing would move it", ProjectPaused: "project charge is paused",
+		Stranded: "nothing would move it", ProjectPaused: "project charge is paused", Paused: "run is paused by anna",
 		Parked:            "the call of step charge (s1) is parked: it failed 12 times",
 		DeploymentMissing: "deployment shop is not registered", Diverged: "the code changed under the run",
 		FunctionRefuses: "the function refuses to go on", AnswerRefused: "the server refuses the function's answer",

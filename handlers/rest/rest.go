@@ -307,6 +307,11 @@ var routes = []struct {
 	{"PATCH /deployments/:id", auth.Register, (*Server).patchDeployment},
 	{"DELETE /deployments/:id", auth.Admin, (*Server).removeDeployment},
 
+	// Pauses.
+	{"GET /pauses", auth.Metadata, (*Server).listPauses},
+	{"PUT /pauses/:kind/:name", auth.Write, (*Server).putPause},
+	{"DELETE /pauses/:kind/:name", auth.Write, (*Server).removePause},
+
 	// Secrets.
 	{"GET /secrets", auth.Metadata, (*Server).listSecrets},
 	{"PUT /secrets/:name", auth.Admin, (*Server).putSecret},

@@ -30,6 +30,9 @@ func (r *request) reasonJSON(run entities.RunID, reason why.Reason) api.Reason {
 		Until: optionalTime(reason.Until), Remedies: encodeAll(reason.Remedies, remedyJSON),
 		Commands: reason.Commands(run),
 	}
+	if p := reason.Pause; p != nil {
+		v.Pause = newPauseJSON(*p)
+	}
 	if e := reason.Error; e != nil {
 		v.Error = &api.ReasonError{Code: e.Code, Message: e.Message, Seq: e.Seq}
 	}

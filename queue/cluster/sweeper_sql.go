@@ -105,7 +105,7 @@ const strandedSQL = `
 			CASE WHEN (r.await->>'seq')::bigint = r.last_seq THEN r.await END AS await,
 			r.driver = '' OR (SELECT true FROM messages m WHERE m.run_id = r.id AND m.work = 'run' LIMIT 1) IS NULL AS idle,
 			coalesce((SELECT true FROM messages m WHERE m.run_id = r.id AND m.work = 'run'
-				AND (m.lease <> '' OR m.last_error <> '' OR m.due_at <= now()) LIMIT 1), false) AS invoked
+				AND (m.lease <> '' OR m.last_error <> '' OR m.due_at <= now() OR m.held_by IS NOT NULL) LIMIT 1), false) AS invoked
 		FROM runs r
 		WHERE r.id = ANY($1) AND r.completed_at IS NULL AND r.updated_at <= now() - $2::interval
 			AND (r.driver <> '' OR (SELECT true FROM messages m

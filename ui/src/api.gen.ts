@@ -3,8 +3,19 @@
 // RFC 3339 in UTC, to the millisecond.
 export type Time = string;
 
+// What a pause is of.
+export type PauseKind = "run" | "workflow" | "deployment";
+
+export type Pause = {
+  kind: PauseKind;
+  name: string;
+  note?: string;
+  pausedBy: string;
+  pausedAt: Time;
+};
+
 // A kind of what needs attention; see [getAttention](#get-v1attention).
-export type AttentionKind = "project_paused" | "messages_parked" | "runs_blocked" | "runs_stranded" | "deployment_unreachable" | "deployment_missing" | "workflow_failing" | "queue_late" | "key_expiring" | "two_signing_keys";
+export type AttentionKind = "project_paused" | "paused" | "messages_parked" | "runs_blocked" | "runs_stranded" | "deployment_unreachable" | "deployment_missing" | "workflow_failing" | "queue_late" | "key_expiring" | "two_signing_keys";
 
 export type AttentionItem = {
   kind: AttentionKind;
@@ -118,7 +129,7 @@ export type Blocked = {
 export type Verdict = "scheduled" | "working" | "retrying" | "waiting" | "blocked" | "stranded" | "ended";
 
 // The kind of a reason, in the order of reasons; [why.md](why.md) explains each. New kinds may be added.
-export type ReasonKind = "stranded" | "project_paused" | "parked" | "deployment_missing" | "diverged" | "function_refuses" | "answer_refused" | "limit_deadlock" | "limit_paused" | "unhealthy" | "unreachable" | "connection_closed" | "function_fails" | "task_fails" | "step_backoff" | "cancelling" | "called" | "step_running" | "step_queued" | "queued" | "client" | "unscheduled" | "start_delay" | "limit_full" | "deployment_full" | "rate" | "child" | "hook" | "webhook" | "signal" | "approval" | "wait" | "inbox";
+export type ReasonKind = "stranded" | "project_paused" | "paused" | "parked" | "deployment_missing" | "diverged" | "function_refuses" | "answer_refused" | "limit_deadlock" | "limit_paused" | "unhealthy" | "unreachable" | "connection_closed" | "function_fails" | "task_fails" | "step_backoff" | "cancelling" | "called" | "step_running" | "step_queued" | "queued" | "client" | "unscheduled" | "start_delay" | "limit_full" | "deployment_full" | "rate" | "child" | "hook" | "webhook" | "signal" | "approval" | "wait" | "inbox";
 
 export type Explanation = {
   runId: string;
@@ -195,6 +206,7 @@ export type Reason = {
   ahead?: number;
   holders?: Array<SlotHolder>;
   votes?: number;
+  pause?: Pause;
   circle?: Array<string>;
   detail?: string;
   since?: Time;
@@ -237,7 +249,7 @@ export type Registration = {
 
 // An operation of this API, by its operationId. Its parameters are in the reason: `messageId`, `deployment`, `hookId`,
 // `name`, `limit`, `childId`.
-export type Remedy = "retryMessage" | "discardMessage" | "putDeployment" | "resumeHook" | "postSignal" | "sendMessage" | "putLimit" | "putProject" | "explainRun" | "cancelRun";
+export type Remedy = "retryMessage" | "discardMessage" | "putDeployment" | "resumeHook" | "postSignal" | "sendMessage" | "putLimit" | "putProject" | "removePause" | "explainRun" | "cancelRun";
 
 export type TimelinePart = {
   kind: "step" | "hook" | "wait";
@@ -1004,7 +1016,7 @@ export type Action = {
   project: string;
   actor: string;
   address?: string;
-  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "project.pause" | "project.resume" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "flow.put" | "flow.retire" | "catalog.put" | "flow_alias.put" | "flow_alias.remove" | "schedule.put" | "schedule.remove" | "schedule.pause" | "schedule.resume" | "schedule.trigger" | "schedule.backfill" | "collection.flush" | "collection.drop" | "trigger.put" | "trigger.remove" | "trigger.pause" | "trigger.resume" | "limit.put" | "limit.remove" | "policy.put" | "policy.remove" | "session.end" | "run.cancel" | "run.rerun";
+  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "project.pause" | "project.resume" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "flow.put" | "flow.retire" | "catalog.put" | "flow_alias.put" | "flow_alias.remove" | "schedule.put" | "schedule.remove" | "schedule.pause" | "schedule.resume" | "schedule.trigger" | "schedule.backfill" | "collection.flush" | "collection.drop" | "trigger.put" | "trigger.remove" | "trigger.pause" | "trigger.resume" | "limit.put" | "limit.remove" | "policy.put" | "policy.remove" | "session.end" | "run.cancel" | "run.rerun" | "run.pause" | "run.resume" | "workflow.pause" | "workflow.resume" | "deployment.pause" | "deployment.resume";
   subject: string;
   detail: Record<string, unknown>;
 };
@@ -2157,6 +2169,31 @@ export interface Api {
   // Remove a deployment
   "DELETE /v1/deployments/{id}": {
     path: { "id": string };
+    query: {  };
+    body: null;
+    answer: null;
+  };
+  // List what is paused, the oldest pause first
+  "GET /v1/pauses": {
+    path: {  };
+    query: {  };
+    body: null;
+    answer: {
+      data: Array<Pause>;
+    };
+  };
+  // Pause a run, a workflow or a deployment
+  "PUT /v1/pauses/{kind}/{name}": {
+    path: { "kind": PauseKind; "name": string };
+    query: {  };
+    body: {
+      note?: string;
+    };
+    answer: Pause;
+  };
+  // Resume what is paused
+  "DELETE /v1/pauses/{kind}/{name}": {
+    path: { "kind": PauseKind; "name": string };
     query: {  };
     body: null;
     answer: null;

@@ -16,6 +16,8 @@ type Kind string
 const (
 	// Paused: nothing of the project starts or is called.
 	Paused Kind = "project_paused"
+	// PartsPaused: runs, workflows or deployments are paused.
+	PartsPaused Kind = "paused"
 	// Parked: messages failed so often that they are not delivered again until somebody retries them.
 	Parked Kind = "messages_parked"
 	// Blocked: functions refuse to go on with runs.
@@ -38,7 +40,9 @@ const (
 
 // Kinds returns all kinds in their order.
 func Kinds() []Kind {
-	return []Kind{Paused, Parked, Blocked, Stranded, Unreachable, Missing, Failing, Late, KeyExpiring, TwoSigningKeys}
+	return []Kind{
+		Paused, PartsPaused, Parked, Blocked, Stranded, Unreachable, Missing, Failing, Late, KeyExpiring, TwoSigningKeys,
+	}
 }
 
 // Item is something that needs attention.
@@ -78,8 +82,9 @@ type Facts struct {
 	Now time.Time
 	// PausedAt is nil unless the project is paused.
 	PausedAt *time.Time
-	// Parked, Blocked and Stranded have up to [MaxCount] messages or runs.
-	Parked, Blocked, Stranded Tally
+	// Pauses are those of runs, workflows and deployments. Parked, Blocked and Stranded have up to [MaxCount] messages or
+	// runs.
+	Pauses, Parked, Blocked, Stranded Tally
 	// Due are the messages that are due and not being delivered.
 	Due Tally
 	// Unreached are the deployments that calls do not reach.
@@ -114,7 +119,9 @@ func Decide(f Facts) []Item {
 	if f.PausedAt != nil {
 		add(Item{Kind: Paused, Count: 1, Since: f.PausedAt})
 	}
-	for kind, t := range map[Kind]Tally{Parked: f.Parked, Blocked: f.Blocked, Stranded: f.Stranded} {
+	for kind, t := range map[Kind]Tally{
+		PartsPaused: f.Pauses, Parked: f.Parked, Blocked: f.Blocked, Stranded: f.Stranded,
+	} {
 		if t.Count > 0 {
 			add(Item{Kind: kind, Count: t.Count, Since: t.Since, Run: t.Run})
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/live"
 	"github.com/stepwell-dev/stepwell/eventlog/stats"
 	"github.com/stepwell-dev/stepwell/pg"
+	"github.com/stepwell-dev/stepwell/queue/hold"
 )
 
 const (
@@ -52,6 +53,8 @@ func NewReader(pool *pgxpool.Pool, s *stats.Reader, k *admin.SigningKeys, now fu
 
 const (
 	pausedSQL = `SELECT paused_at FROM projects WHERE name = $1`
+	pausesSQL = `SELECT count(*) AS count, min(paused_at) AS since, '' AS run
+		FROM pauses WHERE project = $1 AND resumed_at IS NULL`
 	parkedSQL = `
 		SELECT count(*) AS count, min(parked_at) AS since, '' AS run FROM (
 			SELECT parked_at FROM messages WHERE project = $1 AND parked_at IS NOT NULL LIMIT $2) AS m`
@@ -98,6 +101,7 @@ func (r *Reader) facts(ctx context.Context, project entities.Project) (f Facts, 
 		b.Queue(`SELECT now()`).QueryRow(func(row pgx.Row) error { return row.Scan(&f.Now) })
 		b.Queue(pausedSQL, project).QueryRow(func(row pgx.Row) error { return row.Scan(&f.PausedAt) })
 		into := func(t *Tally) func(Tally) { return func(found Tally) { *t = found } }
+		pg.LoadEach(&b, into(&f.Pauses), pausesSQL, project)
 		pg.LoadEach(&b, into(&f.Parked), parkedSQL, project, MaxCount)
 		pg.LoadEach(&b, into(&f.Blocked), blockedSQL, project, MaxCount)
 		pg.LoadEach(&b, into(&f.Stranded), strandedSQL, project, MaxCount, strandedFor)
@@ -137,10 +141,13 @@ type Gauges struct {
 	OldestDue *time.Time
 }
 
+// notYetDue is the condition on messages that are for later, and that no pause holds.
+const notYetDue = `parked_at IS NULL AND due_at > now() AND due_at < ` + hold.Until
+
 // A message that has had a ticket, has not failed and is not being delivered has a ticket that waits: it is due.
 var gaugesSQL = `
 	WITH waiting AS MATERIALIZED (
-		` + message.FirstDue("lease, last_error, ticket, due_at", `parked_at IS NULL AND due_at > now()`, "due_at", "$2") + `
+		` + message.FirstDue("lease, last_error, ticket, due_at", notYetDue, "due_at", "$2") + `
 	), due AS MATERIALIZED (` + due + `)
 	SELECT now() AS at,
 		(SELECT count(*) FROM (SELECT FROM runs WHERE project = $1 AND status = 'pending' LIMIT $2) AS r) AS pending,

@@ -261,6 +261,8 @@ var hints = map[string]string{
 	"limit_not_found":       "stepwell limits list shows the limits",
 	"limit_in_use":          "change the policies that name it (stepwell policies list); --force leaves those that wait",
 	"policy_not_found":      "stepwell policies list shows the policies",
+	"pause_not_found":       "stepwell pauses lists what is paused",
+	"workflow_not_found":    "stepwell workflows lists the workflows",
 	"schedule_not_found":    "stepwell schedules list shows the schedules",
 	"trigger_not_found":     "stepwell triggers list shows the triggers",
 	"secret_not_found":      "stepwell secrets list shows the secrets",

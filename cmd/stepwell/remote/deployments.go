@@ -14,6 +14,8 @@ type deploymentsCmd struct {
 	Move   moveDeploymentCmd   `cmd:"" help:"Change the URL of a deployment; messages that failed are sent there at once."`
 	List   listDeploymentsCmd  `cmd:"" help:"List the deployments."`
 	Show   showDeploymentCmd   `cmd:"" help:"Show a deployment."`
+	Pause  pauseDeploymentCmd  `cmd:"" help:"Call a deployment no more until it is resumed."`
+	Resume resumeDeploymentCmd `cmd:"" help:"Call a paused deployment again."`
 	Remove removeDeploymentCmd `cmd:"" help:"Unregister a deployment; its messages wait until it is registered again."`
 }
 

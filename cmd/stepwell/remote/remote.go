@@ -20,7 +20,8 @@ type Commands struct {
 	Why         whyCmd         `cmd:"" group:"api-commands" help:"Explain why a run is not done: short for runs why."`
 	Failures    failuresCmd    `cmd:"" group:"api-commands" help:"List failed runs in groups."`
 	Search      searchCmd      `cmd:"" group:"api-commands" help:"Find the runs that a text may mean."`
-	Workflows   workflowsCmd   `cmd:"" group:"api-commands" help:"List the workflows that have runs."`
+	Workflows   workflowsCmd   `cmd:"" group:"api-commands" help:"List, pause and resume workflows."`
+	Pauses      pausesCmd      `cmd:"" group:"api-commands" help:"List the runs, workflows and deployments that are paused."`
 	Catalogs    catalogsCmd    `cmd:"" group:"api-commands" help:"Store steps that are planned for goals."`
 	Attention   attentionCmd   `cmd:"" group:"api-commands" help:"List what needs attention."`
 	Stats       statsCmd       `cmd:"" group:"api-commands" help:"Count runs, steps and failures."`

@@ -28,6 +28,8 @@ type runsCmd struct {
 	Export     exportRunsCmd    `cmd:"" help:"Print runs with their logs, one per line, to replay them in tests."`
 	Wait       waitRunCmd       `cmd:"" help:"Wait until a run has ended."`
 	Cancel     cancelRunsCmd    `cmd:"" help:"Cancel runs by ID, or all that match a filter."`
+	Pause      pauseRunCmd      `cmd:"" help:"Call nothing of a run until it is resumed."`
+	Resume     resumeRunCmd     `cmd:"" help:"Let a paused run go on."`
 	Rerun      rerunCmd         `cmd:"" help:"Start a copy of a run, or of all that match a filter."`
 	Children   childrenCmd      `cmd:"" help:"List the children of a run."`
 	Attributes runAttributesCmd `cmd:"" help:"Show or change the attributes of a run."`

@@ -213,6 +213,11 @@ var attentionKinds = map[string]attentionKind{
 		func(api.AttentionItem) string { return "The project is paused: nothing of it starts or is called." },
 		always("projects resume PROJECT"),
 	},
+	"paused": {
+		func(i api.AttentionItem) string {
+			return amount(i, "pause") + " of runs, workflows and deployments."
+		}, always("pauses"),
+	},
 	"messages_parked": {
 		func(i api.AttentionItem) string { return amount(i, "message") + " parked: retry or discard." },
 		always("messages list"),
@@ -353,12 +358,18 @@ var workflowColumns = []column[api.WorkflowSummary]{
 }
 
 type workflowsCmd struct {
+	List   listWorkflowsCmd  `cmd:"" default:"withargs" help:"List the workflows that have runs."`
+	Pause  pauseWorkflowCmd  `cmd:"" help:"Call nothing of the runs of a workflow until it is resumed."`
+	Resume resumeWorkflowCmd `cmd:"" help:"Let the runs of a paused workflow go on."`
+}
+
+type listWorkflowsCmd struct {
 	Limit  int    `placeholder:"N" help:"List at most this many entries; default 100."`
 	All    bool   `help:"List all entries."`
 	Cursor string `placeholder:"CURSOR" help:"Continue an earlier list at its cursor."`
 }
 
 // Run lists the workflows by name.
-func (c workflowsCmd) Run(ctx context.Context, s *Session) error {
+func (c listWorkflowsCmd) Run(ctx context.Context, s *Session) error {
 	return list(ctx, s, path("workflows"), nil, paging{Limit: c.Limit, All: c.All, Cursor: c.Cursor}, workflowColumns)
 }

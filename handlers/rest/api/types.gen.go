@@ -16,6 +16,7 @@ const (
 	AttentionKindDeploymentUnreachable AttentionKind = "deployment_unreachable"
 	AttentionKindKeyExpiring           AttentionKind = "key_expiring"
 	AttentionKindMessagesParked        AttentionKind = "messages_parked"
+	AttentionKindPaused                AttentionKind = "paused"
 	AttentionKindProjectPaused         AttentionKind = "project_paused"
 	AttentionKindQueueLate             AttentionKind = "queue_late"
 	AttentionKindRunsBlocked           AttentionKind = "runs_blocked"
@@ -72,6 +73,13 @@ const (
 	NeedWaiting  Need = "waiting"
 )
 
+// Defines values for PauseKind.
+const (
+	PauseKindDeployment PauseKind = "deployment"
+	PauseKindRun        PauseKind = "run"
+	PauseKindWorkflow   PauseKind = "workflow"
+)
+
 // Defines values for QueueState.
 const (
 	QueueStateDelayed  QueueState = "delayed"
@@ -102,6 +110,7 @@ const (
 	ReasonKindLimitFull         ReasonKind = "limit_full"
 	ReasonKindLimitPaused       ReasonKind = "limit_paused"
 	ReasonKindParked            ReasonKind = "parked"
+	ReasonKindPaused            ReasonKind = "paused"
 	ReasonKindProjectPaused     ReasonKind = "project_paused"
 	ReasonKindQueued            ReasonKind = "queued"
 	ReasonKindRate              ReasonKind = "rate"
@@ -128,6 +137,7 @@ const (
 	RemedyPutDeployment  Remedy = "putDeployment"
 	RemedyPutLimit       Remedy = "putLimit"
 	RemedyPutProject     Remedy = "putProject"
+	RemedyRemovePause    Remedy = "removePause"
 	RemedyResumeHook     Remedy = "resumeHook"
 	RemedyRetryMessage   Remedy = "retryMessage"
 	RemedySendMessage    Remedy = "sendMessage"
@@ -1426,6 +1436,27 @@ type Outcome struct {
 	By []string `json:"by,omitempty,omitzero"`
 }
 
+// Pause defines model for Pause.
+type Pause struct {
+	// Kind What a pause is of.
+	Kind PauseKind `json:"kind"`
+
+	// Name The ID of the run or of the deployment, or the name of the workflow.
+	Name string `json:"name"`
+
+	// Note Why.
+	Note string `json:"note,omitempty,omitzero"`
+
+	// PausedBy Who has paused it, as in the audit.
+	PausedBy string `json:"pausedBy"`
+
+	// PausedAt RFC 3339 in UTC, to the millisecond.
+	PausedAt Time `json:"pausedAt"`
+}
+
+// PauseKind What a pause is of.
+type PauseKind string
+
 // PauseScheduleBody defines model for PauseScheduleBody.
 type PauseScheduleBody struct {
 	// Note Why.
@@ -1675,6 +1706,12 @@ type PutAliasBody struct {
 	Version int64 `json:"version"`
 }
 
+// PutPauseBody defines model for PutPauseBody.
+type PutPauseBody struct {
+	// Note Why.
+	Note string `json:"note,omitempty,omitzero"`
+}
+
 // QueueState defines model for QueueState.
 type QueueState string
 
@@ -1785,6 +1822,7 @@ type Reason struct {
 
 	// Votes How many have voted for what is to be approved.
 	Votes int64 `json:"votes,omitempty,omitzero"`
+	Pause Pause `json:"pause,omitempty,omitzero"`
 
 	// Circle The runs that wait for each other's slots: the first one holds the awaited slot, and the last one waits for a slot of one before it.
 	Circle []string `json:"circle,omitempty,omitzero"`

@@ -21,6 +21,7 @@ const are = (i: AttentionItem) => (i.count === 1 ? "is" : "are");
 
 const kinds: Record<AttentionKind, Kind> = {
   project_paused: { page: "access", each: false, text: () => "The project is paused: nothing of it starts or is called" },
+  paused: { page: "runs", each: false, text: (i) => `${amount(i.count, "pause")} of runs, workflows or deployments` },
   messages_parked: { page: "queue", each: true, text: (i) => `${amount(i.count, "message")} ${are(i)} parked: retry or discard` },
   runs_blocked: { page: "runs", each: true, text: (i) => `${amount(i.count, "run")} ${are(i)} blocked: the function refuses to go on` },
   runs_stranded: { page: "runs", each: true, text: (i) => `${amount(i.count, "run")} ${are(i)} stranded: nothing moves, though the server wakes it` },

@@ -9,7 +9,7 @@ export interface State {
 }
 
 const looks: Partial<Record<ReasonKind, Look>> = {
-  stranded: "failed", project_paused: "waiting", parked: "failed", deployment_missing: "failed", diverged: "failed", function_refuses: "failed", answer_refused: "failed",
+  stranded: "failed", project_paused: "waiting", paused: "waiting", parked: "failed", deployment_missing: "failed", diverged: "failed", function_refuses: "failed", answer_refused: "failed",
   limit_deadlock: "failed", limit_paused: "failed", limit_full: "waiting", deployment_full: "waiting", rate: "waiting",
   unhealthy: "retrying", unreachable: "retrying", connection_closed: "retrying", function_fails: "retrying", task_fails: "retrying", step_backoff: "retrying",
   cancelling: "cancelled", called: "running", step_running: "running",
@@ -25,6 +25,7 @@ export function lookOf(kind: ReasonKind): Look {
 export function stateOfRun(r: Run, now: number): State {
   if (r.reason && !hasEnded(r)) {
     const look = lookOf(r.reason.kind);
+    if (r.reason.kind === "paused") return { look, word: "paused" };
     if (r.reason.verdict !== "working") return { look, word: r.reason.verdict };
     if (look === "running") return { look, word: "running" };
   }
