@@ -12,9 +12,9 @@ import (
 )
 
 // The function of a step may send heartbeats: they say that it works, and how far it is. What it said last is in the
-// message, for the call of the next attempt. If the step has a time for heartbeats, the server that makes the call gives
-// up an attempt that is silent for longer. If there is no such server any more, the lease is what ends: the function
-// cannot keep it (see [Queue.KeepCall]). Heartbeats extend nothing.
+// message, for the call of the next attempt. If the step has a time for heartbeats, the server that makes the call
+// gives up an attempt that is silent for longer. If there is no such server any more, the lease is what ends: the
+// function cannot keep it (see [Queue.KeepCall]). Heartbeats extend nothing.
 
 const (
 	// MaxProgress limits what a function says about how far it is, in bytes.
@@ -38,8 +38,8 @@ const stepOpen = `NOT EXISTS (SELECT FROM steps s
 	WHERE s.run_id = messages.run_id AND s.id = messages.subject AND s.completed_at IS NOT NULL)`
 
 // Beat notes a heartbeat of the function that executes a step, with what it says about how far it is; nil for nothing
-// new. It fails with message.ErrStale if nobody waits for the step any more, and with [ErrTooSoon]. Of an invocation, it
-// has no effect.
+// new. It fails with message.ErrStale if nobody waits for the step any more, and with [ErrTooSoon]. Of an invocation,
+// it has no effect.
 func (q *Queue) Beat(
 	ctx context.Context, p entities.Project, runID entities.RunID, handle string, progress []byte,
 ) error {
@@ -56,7 +56,8 @@ func (q *Queue) Beat(
 // whyNoBeat returns why a heartbeat was refused.
 func (q *Queue) whyNoBeat(ctx context.Context, p entities.Project, runID entities.RunID, handle string) error {
 	var open bool
-	err := pg.NewPool(q.pool).QueryRow(ctx, `SELECT `+stepOpen+` FROM messages WHERE `+ofCall, handle, p, runID).Scan(&open)
+	err := pg.NewPool(q.pool).QueryRow(ctx, `SELECT `+stepOpen+` FROM messages WHERE `+ofCall,
+		handle, p, runID).Scan(&open)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows) || err == nil && !open:
 		return errCallOver
@@ -67,8 +68,8 @@ func (q *Queue) whyNoBeat(ctx context.Context, p entities.Project, runID entitie
 	}
 }
 
-// StartBeats begins the time within which the function that is about to be called must send its first heartbeat; 0 if it
-// need not send any.
+// StartBeats begins the time within which the function that is about to be called must send its first heartbeat; 0 if
+// it need not send any.
 func (d Delivery) StartBeats(ctx context.Context, silence time.Duration) error {
 	if silence == 0 {
 		return nil

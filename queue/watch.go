@@ -21,7 +21,9 @@ func (d Delivery) WatchLease(ctx context.Context, reserve time.Duration, over fu
 
 // watch calls over when nothing is left of a time that others may lengthen, unless the context ends first. Read returns
 // what is left.
-func watch(ctx context.Context, what string, left time.Duration, read func(context.Context) time.Duration, over func()) {
+func watch(
+	ctx context.Context, what string, left time.Duration, read func(context.Context) time.Duration, over func(),
+) {
 	err := rescue.Do(ctx, what, func() error {
 		for left > 0 {
 			if !pause(ctx, left) {

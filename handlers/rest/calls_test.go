@@ -154,10 +154,14 @@ func TestHeartbeats(t *testing.T) {
 	if err != nil || progress != `{"rows":7}` {
 		t.Errorf("got progress %s, %v", progress, err)
 	}
-	if got := a.sendCall(t, id, "answer", "rh_step", `{"status":200,"body":1}`); got != 204 {
-		t.Errorf("the step's answer: got %d", got)
+	// The call of a step that is cancelled goes on for a while, and none of its heartbeats counts.
+	_, err = a.pool.Exec(t.Context(), `
+		WITH later AS (UPDATE messages SET beat_at = NULL WHERE lease = 'rh_step')
+		UPDATE steps SET status = 'failed', completed_at = now() WHERE run_id = $1`, id)
+	if err != nil {
+		t.Fatal(err)
 	}
 	if got := a.sendCall(t, id, "heartbeat", "rh_step", ``); got != 409 {
-		t.Errorf("a heartbeat after the answer: got %d", got)
+		t.Errorf("a heartbeat of a step that has ended: got %d", got)
 	}
 }
