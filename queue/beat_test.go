@@ -113,8 +113,9 @@ func TestProgressIsForTheNextAttempt(t *testing.T) {
 	}
 }
 
-// TestRacingAttemptsHaveOneHeart: racers of an attempt that ends send heartbeats while the next one begins. What the next
-// one has got is what the row has then: none of the others comes later. Of racers of one call, one in a second counts.
+// TestRacingAttemptsHaveOneHeart: racers of an attempt that ends send heartbeats while the next one begins. What the
+// next one has got is what the row has then: none of the others comes later. Of racers of one call, one in a second
+// counts.
 func TestRacingAttemptsHaveOneHeart(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
@@ -154,8 +155,8 @@ func TestRacingAttemptsHaveOneHeart(t *testing.T) {
 	}
 }
 
-// TestSilentCallsAreNotKept: a function that says that it works, but sends no heartbeat, keeps no call for which no server
-// waits.
+// TestSilentCallsAreNotKept: a function that says that it works, but sends no heartbeat, keeps no call for which no
+// server waits.
 func TestSilentCallsAreNotKept(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))

@@ -21,11 +21,11 @@ func HeartbeatTimeout(d time.Duration) StepOption {
 }
 
 // Heartbeat says that a step is worked on, and how far it is: the next attempt gets the progress from [LastProgress].
-// It is JSON of up to 4 KiB; nil says nothing new. The error is why nobody waits for the step any more, and then the step
-// should end: the step or its run was cancelled or has ended, or the server makes the call again.
+// It is JSON of up to 4 KiB; nil says nothing new. The error is why nobody waits for the step any more, and then the
+// step should end: the step or its run was cancelled or has ended, or the server makes the call again.
 //
-// It may be called as often as is convenient: at most one heartbeat in a second is sent, with the newest progress. If the
-// attempt fails, its last progress is sent before. While no server can be reached, Heartbeat goes on trying.
+// It may be called as often as is convenient: at most one heartbeat in a second is sent, with the newest progress. If
+// the attempt fails, its last progress is sent before. While no server can be reached, Heartbeat goes on trying.
 //
 // Steps that are executed where their workflow runs have no heartbeats: they end with the call of their workflow, and
 // nothing is kept of their progress. Declare a step that has some with [HeartbeatTimeout] or [Remote].
@@ -50,8 +50,8 @@ func Heartbeat(ctx context.Context, progress any) error {
 	return context.Cause(ctx)
 }
 
-// LastProgress returns what an earlier attempt of the step last said with [Heartbeat] about how far it was; false if none
-// did, or if it does not decode as T.
+// LastProgress returns what an earlier attempt of the step last said with [Heartbeat] about how far it was; false if
+// none did, or if it does not decode as T.
 func LastProgress[T any](ctx context.Context) (T, bool) {
 	s, _ := stepOf(ctx)
 	if len(s.progress) == 0 {
@@ -83,8 +83,8 @@ type heart struct {
 	pause  *time.Timer     // until the next one may be sent; nil if that is now
 }
 
-// newHeart returns the heart of a step's call; nil without a server that takes heartbeats. When a server says that nobody
-// waits any more, the call is cancelled.
+// newHeart returns the heart of a step's call; nil without a server that takes heartbeats. When a server says that
+// nobody waits any more, the call is cancelled.
 func (a *App) newHeart(ctx context.Context, c call, cancel context.CancelCauseFunc) *heart {
 	if !slices.Contains(c.Server.Features, "heartbeat") {
 		return nil

@@ -22,7 +22,8 @@ type beatServer struct {
 }
 
 func (s *beatServer) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Header.Get("Authorization") != "Bearer token" || !strings.HasSuffix(r.URL.Path, "/v1/runs/wrun_1/call/heartbeat") {
+	if r.Header.Get("Authorization") != "Bearer token" ||
+		!strings.HasSuffix(r.URL.Path, "/v1/runs/wrun_1/call/heartbeat") {
 		return nil, errors.New("unexpected: " + r.URL.Path)
 	}
 	body, err := io.ReadAll(r.Body)

@@ -13,8 +13,8 @@ var (
 	copying = stepwell.NewStep[int, int]("copy", stepwell.Remote())
 )
 
-// TestProgressSurvivesEveryCrash: wherever the process dies, a step goes on where its last heartbeat was: it repeats one
-// page at most for each death.
+// TestProgressSurvivesEveryCrash: wherever the process dies, a step goes on where its last heartbeat was: it repeats
+// one page at most for each death.
 func TestProgressSurvivesEveryCrash(t *testing.T) {
 	t.Parallel()
 	stepwelltest.EveryCrash(t, func(t testing.TB, env *stepwelltest.Env) {

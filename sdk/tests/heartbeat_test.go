@@ -20,8 +20,8 @@ var (
 		stepwell.AttemptTimeout(time.Hour), stepwell.Backoff(time.Millisecond, time.Millisecond))
 )
 
-// TestProgressOutlivesServersAndAttempts: an attempt says how far it is and hangs, and is given up. The next one goes on
-// there, though its server is killed, and says how far it is to another one. It fails, and the last one knows.
+// TestProgressOutlivesServersAndAttempts: an attempt says how far it is and hangs, and is given up. The next one goes
+// on there, though its server is killed, and says how far it is to another one. It fails, and the last one knows.
 func TestProgressOutlivesServersAndAttempts(t *testing.T) {
 	t.Parallel()
 	first := newServer(t)
