@@ -175,6 +175,7 @@ function Button({ name, run, reason: r, acted, choose }: RowProps & { name: Reme
     case "sendMessage": return open("Send a message …", "invoke");
     case "putLimit": return <a class="button" href={href(["limits", r.limit ?? ""], { key: r.key ?? "" })}>Open the limit</a>;
     case "putProject": return <code>stepwell projects resume {r.name ?? ""}</code>; // by an admin of the server
+    case "removePause": return <code>{r.commands[0]}</code>;
     case "explainRun": return r.childId ? <a class="button" href={href(["runs", r.childId])}>Open the child</a> : null;
     case "cancelRun": return open(run.forcedAt ? "End it now …" : "Cancel …", "write");
     default: return null; // of a newer server
