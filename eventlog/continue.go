@@ -21,9 +21,9 @@ import (
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
-// Continuation says as which run another one goes on. One transaction ends the run and begins the next, which takes over
-// its key, attributes, store, deadline, slots of limits and place in the tree, its inboxes with the messages that it has
-// not read, and its parent's step. All else ends as at any end of a run.
+// Continuation says as which run another one goes on. One transaction ends the run and begins the next, which takes
+// over its key, attributes, store, deadline, slots of limits and place in the tree, its inboxes with the messages that
+// it has not read, and its parent's step. All else ends as at any end of a run.
 type Continuation struct {
 	// Next is the run_created: its ID, input and deployment.
 	Next Request
@@ -31,12 +31,9 @@ type Continuation struct {
 	Read map[entities.HookID]int64
 }
 
-const (
-	// MaxMoved is how many unread messages a run takes over at most, and MaxMovedBytes how many bytes their payloads may
-	// have: they are written in one transaction.
-	MaxMoved      = 10_000
-	MaxMovedBytes = 16 << 20
-)
+// MaxMoved is how many unread messages a run takes over at most, and MaxMovedBytes how many bytes their payloads may
+// have: they are written in one transaction.
+const MaxMoved, MaxMovedBytes = 10_000, 16 << 20
 
 // ErrTooMuchUnread means that a run cannot continue as another one because that would take over too many messages.
 var ErrTooMuchUnread = errors.New("too many unread messages")
@@ -153,8 +150,8 @@ func (m moved) requests(last *Snapshot, c Continuation) ([]Request, error) {
 	}), err
 }
 
-// Send appends a message to an inbox: a hook_received. If the run has continued as others, it goes to the last of these,
-// unless one of them has received it already. It fails as [Log.Append] does.
+// Send appends a message to an inbox: a hook_received. If the run has continued as others, it goes to the last of
+// these, unless one of them has received it already. It fails as [Log.Append] does.
 func (l *Log) Send(ctx context.Context, project entities.Project, r Request) (Result, error) {
 	for {
 		result, err := l.Append(ctx, project, r)

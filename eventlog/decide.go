@@ -79,6 +79,9 @@ func (f facts) permittedEvents(r Request, at time.Time) ([]entities.Event, error
 	switch {
 	case r.First != nil:
 		return withFirstAttempt(e, *r.First), nil
+	case r.Continue != nil:
+		e.Data.ContinuedAs, e.Payload = r.Continue.Next.RunID, []byte("null")
+		return []entities.Event{e}, nil
 	case r.refused != nil:
 		return withRefusedStart(e, r.refused)
 	case r.Output != nil:
@@ -113,10 +116,6 @@ func (f facts) checkedEvents(r Request, e entities.Event, at time.Time) ([]entit
 	case entities.EventAttrSet:
 		if err := f.checkAttributes(r); err != nil {
 			return nil, err
-		}
-	case entities.EventRunCompleted:
-		if r.Continue != nil {
-			e.Data.ContinuedAs, e.Payload = r.Continue.Next.RunID, []byte("null")
 		}
 	case entities.EventStoreSet:
 		if err := f.checkStore(r); err != nil {

@@ -174,12 +174,7 @@ func (f *facts) loadFromLog(b *pgx.Batch, project entities.Project, r Request) {
 	if r.isMarked() {
 		f.loadMarked(b, r)
 	}
-	if r.Continue != nil {
-		f.moved.load(b, r)
-	}
-	if r.AsAsked || r.Continue != nil { // the event is near the end of the log, since the run ends soon after it
-		read.LoadEvent(b, &f.earlier, `run_id = $1 AND type = 'cancel_requested' ORDER BY seq DESC LIMIT 1`, r.RunID)
-	}
+	f.loadForEnd(b, r)
 	switch r.Type {
 	case entities.EventHookCreated:
 		if !r.FreshToken {
@@ -214,6 +209,16 @@ func (f *facts) loadFromLog(b *pgx.Batch, project entities.Project, r Request) {
 				r.RunID, r.Data.ResumeID)
 		}
 	default: // the run's rows are enough
+	}
+}
+
+// loadForEnd queues reads of what the end of a run depends on, if others have asked for it, or another run goes on.
+func (f *facts) loadForEnd(b *pgx.Batch, r Request) {
+	if r.Continue != nil {
+		f.moved.load(b, r)
+	}
+	if r.AsAsked || r.Continue != nil { // the event is near the end of the log, since the run ends soon after it
+		read.LoadEvent(b, &f.earlier, `run_id = $1 AND type = 'cancel_requested' ORDER BY seq DESC LIMIT 1`, r.RunID)
 	}
 }
 

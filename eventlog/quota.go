@@ -179,8 +179,8 @@ func (q *quota) limits() admin.Limits {
 // startsRun reports whether the request creates its run if that does not exist.
 func (r Request) startsRun() bool { return r.Type == entities.EventRunCreated || r.createsRun() }
 
-// admit refuses a decision that creates its run, or the one that this continues as, beyond a limit with a *[admin.QuotaError]. If the run is below a root,
-// that must be loaded.
+// admit refuses a decision that creates its run, or the one that this continues as, beyond a limit with a
+// *[admin.QuotaError]. If the run is below a root, that must be loaded.
 func (s *newStart) admit(d decision) error {
 	if s != nil && d.next != nil { // in its tree, it takes the place of the run
 		return s.take("", 0, (*quota).checkChild)
