@@ -240,6 +240,8 @@ func (s *Session) printRun(r api.Run) error {
 		{"key", r.Key},
 		{"parent", r.ParentID},
 		{"root", r.RootID},
+		{"continues", r.ContinuedFrom},
+		{"continued as", r.ContinuedAs},
 		{"attributes", keyValues(r.Attributes)},
 		{"created", r.CreatedAt},
 		{"starts", r.StartAt},

@@ -163,6 +163,8 @@ function Head({ run: r, why, refresh }: { run: Run; why: Explanation | null; ref
         <div><dt>created</dt><dd><Clock at={r.createdAt} /> <span class="quiet"><Age at={r.createdAt} /></span></dd></div>
         {r.key && <div><dt>key</dt><dd><a href={href(["runs"], { q: formatTerm({ field: "key", value: r.key }) })}>{r.key}</a></dd></div>}
         {r.parentId && <div><dt>parent</dt><dd><a class="mono" href={href(["runs", r.parentId])}>…{r.parentId.slice(-8)}</a></dd></div>}
+        {r.continuedFrom && <div><dt>continues</dt><dd><a class="mono" href={href(["runs", r.continuedFrom])}>…{r.continuedFrom.slice(-8)}</a></dd></div>}
+        {r.continuedAs && <div><dt>continued as</dt><dd><a class="mono" href={href(["runs", r.continuedAs])}>…{r.continuedAs.slice(-8)}</a></dd></div>}
         {r.deadline && !hasEnded(r) && <div><dt>deadline</dt><dd><Age at={r.deadline} /></dd></div>}
         {Object.entries(r.attributes).map(([name, value]) => <div><dt>{name}</dt><dd>{value || <span class="quiet">empty</span>}</dd></div>)}
       </dl>
