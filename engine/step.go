@@ -19,7 +19,6 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/strictjson"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
-	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 )
@@ -446,28 +445,4 @@ func retryWith(d queue.Delivery, f queue.Failure) eventlog.AppendOptions {
 	return eventlog.AppendOptions{With: eventlog.UnderLock{
 		Guard: checkLease(d), Write: func(last *pgx.Batch) { d.NackIn(last, f) },
 	}}
-}
-
-// endWith returns options that end work in the append's transaction. What follows from its events is written with them
-// if the run is that of a flow.
-func (e *Engine) endWith(d queue.Delivery) eventlog.AppendOptions {
-	return eventlog.AppendOptions{With: workEnd{d}, Follow: e.follows}
-}
-
-// workEnd is work that ends.
-type workEnd struct{ queue.Delivery }
-
-// Lock checks the lease.
-func (w workEnd) Lock(b *pgx.Batch) func([]eventlog.Request) error { return checkLease(w.Delivery)(b) }
-
-// AddTo deletes the work. That of a run which ends is deleted with the run.
-func (w workEnd) AddTo(s *pg.Conditional, o eventlog.Outlook) {
-	if o.Follows {
-		w.RequireNoInvocation(s)
-	}
-	if o.Follows && o.Ended {
-		w.RequireLease(s, "", nil)
-	} else {
-		w.EndIf(s, "", nil)
-	}
 }

@@ -80,6 +80,8 @@ type runQueue struct {
 	slot chan struct{}
 	// users counts the appends that are at the run or wait for it.
 	users int
+	// joined are those that wait for it and may be carried out together.
+	joined []*joined
 }
 
 func newRunCache() *runCache {
@@ -88,34 +90,90 @@ func newRunCache() *runCache {
 
 // acquire waits until no other append of this process is at the run. The caller must call release.
 func (c *runCache) acquire(ctx context.Context, id entities.RunID) (release func(), err error) {
+	queue, leave := c.enter(id, nil)
+	select {
+	case queue.slot <- struct{}{}:
+		return func() { <-queue.slot; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, ctx.Err()
+	}
+}
+
+// enter adds an append to those of the run, which may be one that can be carried out together with others.
+func (c *runCache) enter(id entities.RunID, j *joined) (queue *runQueue, leave func()) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	queue, ok := c.queues[id]
 	if !ok {
 		queue = &runQueue{slot: make(chan struct{}, 1)}
 		c.queues[id] = queue
 	}
 	queue.users++
-	c.mu.Unlock()
-	done := func() {
+	if j != nil {
+		queue.joined = append(queue.joined, j)
+	}
+	return queue, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if queue.users--; queue.users == 0 {
 			delete(c.queues, id)
 		}
 	}
+}
+
+// join is acquire for a call that another one may take along. Then release is nil.
+func (c *runCache) join(ctx context.Context, j *joined) (release func(), err error) {
+	queue, leave := c.enter(j.runID, j)
 	select {
 	case queue.slot <- struct{}{}:
-		return func() { <-queue.slot; done() }, nil
+		if c.withdraw(queue, j) {
+			return func() { <-queue.slot; leave() }, nil
+		}
+		<-queue.slot
+	case <-j.done:
 	case <-ctx.Done():
-		done()
-		return nil, ctx.Err()
+		if c.withdraw(queue, j) {
+			leave()
+			return nil, ctx.Err()
+		}
 	}
+	<-j.done
+	leave()
+	return nil, nil
+}
+
+// withdraw removes a call from those that may be taken along. It reports false if one has.
+func (c *runCache) withdraw(queue *runQueue, j *joined) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := slices.Index(queue.joined, j)
+	if i >= 0 {
+		queue.joined = slices.Delete(queue.joined, i, i+1)
+	}
+	return i >= 0
+}
+
+// takeAlong takes the calls that can be carried out together with one that has acquired the run.
+func (c *runCache) takeAlong(first *joined) (taken []*joined) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	queue, bytes := c.queues[first.runID], 0
+	queue.joined = slices.DeleteFunc(queue.joined, func(j *joined) bool {
+		if len(taken) == maxTogether-1 || bytes >= togetherBytes || !first.fits(j.call) {
+			return false
+		}
+		taken = append(taken, j)
+		bytes += len(j.requests[0].Payload)
+		return true
+	})
+	return taken
 }
 
 // facts returns all facts that a decision on requests about one run needs. It reports false if one is not cached.
 func (c *runCache) facts(project entities.Project, requests []Request, now time.Time) (facts, bool) {
 	f := facts{Snapshot: NewSnapshot(project)}
-	if n := countSteps(requests); n == 0 || n > maxOptimistic || slices.ContainsFunc(requests, Request.isMarked) {
+	if n := len(requests); n == 0 || n >= longCall || countWrites(requests) > maxOptimistic || slices.ContainsFunc(requests, Request.isMarked) {
 		return facts{}, false
 	}
 	if startsAlone(requests) {
@@ -146,16 +204,17 @@ func (c *runCache) facts(project entities.Project, requests []Request, now time.
 	return f, true
 }
 
-// countSteps counts the requests. One about the first attempt at a step, which follows the creation of the step, does
-// not count.
-func countSteps(requests []Request) int {
-	n := len(requests)
-	for i := 1; i < len(requests); i++ {
-		if requests[i].continuesStepOf(requests[i-1]) {
-			n--
+// countWrites counts the requests by the writes of a statement, which writes all steps together.
+func countWrites(requests []Request) (n int) {
+	steps := 0
+	for _, r := range requests {
+		if r.Type.Kind() == entities.KindStep {
+			steps = 1
+		} else {
+			n++
 		}
 	}
-	return n
+	return n + steps
 }
 
 // fresh returns a run of the project as of the last append of this process, or nil if it is not cached.

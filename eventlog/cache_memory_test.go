@@ -129,18 +129,18 @@ func TestCacheIsBounded(t *testing.T) {
 	}
 }
 
-// TestOneAppendHasOneStatement, in whichever order the steps are found that it changes: each order would be planned.
+// TestOneAppendHasOneStatement, in whichever order the waits are found that it changes: each order would be planned.
 func TestOneAppendHasOneStatement(t *testing.T) {
 	t.Parallel()
-	before, after := map[entities.StepID]entities.Step{}, map[entities.StepID]entities.Step{}
-	for _, id := range []entities.StepID{"a", "b", "c"} {
-		before[id], after[id] = entities.Step{ID: id}, entities.Step{ID: id, Attempt: 1}
-		after["next "+id] = entities.Step{ID: "next " + id}
+	before, after := map[entities.WaitID]entities.Wait{}, map[entities.WaitID]entities.Wait{}
+	for _, id := range []entities.WaitID{"a", "b", "c"} {
+		before[id], after[id] = entities.Wait{ID: id}, entities.Wait{ID: id, ResumeAt: &day}
+		after["next "+id] = entities.Wait{ID: "next " + id}
 	}
 	texts := map[string]bool{}
 	for range 100 {
 		var b pgx.Batch
-		writeChanged(pg.Batch{Batch: &b}, before, after, store.InsertStep, store.UpdateStep)
+		writeChanged(pg.Batch{Batch: &b}, before, after, eachAlone(store.InsertWait), eachAlone(store.UpdateWait))
 		text := ""
 		for _, q := range b.QueuedQueries {
 			text += q.SQL

@@ -23,11 +23,24 @@ func (l *Log) carryOut(ctx context.Context, c call) (decision, error) {
 	if err := c.validate(); err != nil {
 		return decision{}, err
 	}
+	if c.joins() {
+		return l.carryOutJoined(ctx, c)
+	}
+	return l.carryOutAlone(ctx, c)
+}
+
+// carryOutAlone carries out a call when it is its turn.
+func (l *Log) carryOutAlone(ctx context.Context, c call) (decision, error) {
 	release, err := l.cache.acquire(ctx, c.runID)
 	if err != nil {
 		return decision{}, err
 	}
 	defer release()
+	return l.write(ctx, c)
+}
+
+// write carries out a call about a run that has been acquired.
+func (l *Log) write(ctx context.Context, c call) (_ decision, err error) {
 	if c.start, err = l.quotas.newStart(ctx, c); err != nil {
 		return decision{}, err
 	}
@@ -81,9 +94,8 @@ func (l *Log) whenDurable(ctx context.Context, outcome error) error {
 // AwaitDurability waits until everything that is visible now is as durable as a commit: see [pg.Durability.Await].
 func (l *Log) AwaitDurability(ctx context.Context) error { return l.durability.Await(ctx) }
 
-// maxOptimistic is the most requests that one conditional statement writes; those that create a step and those about
-// its first attempt count once. The text of the statement depends on the requests, so that a longer one would rarely
-// find a prepared plan.
+// maxOptimistic is the most requests that one conditional statement writes; all those about steps count once. The text of
+// the statement depends on the requests, so that a longer one would rarely find a prepared plan.
 const maxOptimistic = 16
 
 // appendOptimistic decides from the cache and writes the decision with one statement, which applies only if the run's

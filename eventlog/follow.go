@@ -105,7 +105,7 @@ func (l *Log) followingFacts(all call, first int, creates bool) (facts, bool) {
 	}
 	f, ok := l.cache.facts(all.project, all.requests[:first], all.now)
 	following := all.requests[first:]
-	return f, ok && countSteps(following) <= maxOptimistic && !slices.ContainsFunc(following, func(r Request) bool {
+	return f, ok && len(following) < longCall && countWrites(following) <= maxOptimistic && !slices.ContainsFunc(following, func(r Request) bool {
 		switch r.Type {
 		case entities.EventStepCreated:
 			return r.Data.Step != nil && len(r.Data.Step.Limits) > 0

@@ -53,7 +53,7 @@ func TestFollow(t *testing.T) {
 	asked := on("", "step_failed", "other")
 	asked.Data.Cancelled = true
 	var many []Request
-	for n := range maxOptimistic + 1 {
+	for n := range longCall {
 		many = append(many, serverStep("", fmt.Sprint("s", n)))
 	}
 	for name, tt := range map[string]struct {

@@ -64,7 +64,7 @@ func (d decision) addTo(s *pg.Conditional, f facts, xid string) {
 		d.audit(s, e)
 	}
 	store.WriteValues(s, d.after.Run.ID, d.before.Store, d.after.Store)
-	writeChanged(s, d.before.Steps, d.after.Steps, store.InsertStep, store.UpdateStep)
+	writeChanged(s, d.before.Steps, d.after.Steps, store.InsertSteps, store.UpdateSteps)
 	writeHooks(s, f, d.after)
 	if d.endsRun() {
 		if len(d.after.Run.Limits) > 0 && d.next == nil { // else the next run gets the permits
@@ -77,7 +77,7 @@ func (d decision) addTo(s *pg.Conditional, f facts, xid string) {
 			store.DeleteWaits(s, d.after.Run.ID)
 		}
 	} else {
-		writeChanged(s, d.before.Waits, d.after.Waits, store.InsertWait, store.UpdateWait)
+		writeChanged(s, d.before.Waits, d.after.Waits, eachAlone(store.InsertWait), eachAlone(store.UpdateWait))
 	}
 }
 
@@ -159,15 +159,24 @@ func QueueImport(b *pgx.Batch, project entities.Project, e entities.Event) {
 
 // writeChanged writes the rows that differ, and then those that are new: a random order would make several statements
 // of one, each of which Postgres has to plan.
-func writeChanged[K, V comparable](w pg.Writer, before, after map[K]V, insert, update func(pg.Writer, *V)) {
+func writeChanged[K, V comparable](w pg.Writer, before, after map[K]V, insert, update func(pg.Writer, []V)) {
+	var changed, added []V
 	for id, row := range after {
-		if was, ok := before[id]; ok && was != row {
-			update(w, &row)
+		if was, ok := before[id]; !ok {
+			added = append(added, row)
+		} else if was != row {
+			changed = append(changed, row)
 		}
 	}
-	for id, row := range after {
-		if _, ok := before[id]; !ok {
-			insert(w, &row)
+	update(w, changed)
+	insert(w, added)
+}
+
+// eachAlone returns a function that writes each row by itself.
+func eachAlone[V any](write func(pg.Writer, *V)) func(pg.Writer, []V) {
+	return func(w pg.Writer, rows []V) {
+		for i := range rows {
+			write(w, &rows[i])
 		}
 	}
 }

@@ -2,7 +2,6 @@ package pg
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -130,7 +129,11 @@ func (c *Conditional) Execute(ctx context.Context, pool *pgxpool.Pool) error {
 		return Wrap(pool.SendBatch(ctx, &b).Close(), "write")
 	}
 	sql, args := c.statement() // cheaper than a batch of one
-	return Wrap(c.read(pool.QueryRow(ctx, sql, args...)), "write")
+	rows, err := pool.Query(ctx, sql, args...)
+	if err == nil {
+		err = c.read(rows)
+	}
+	return Wrap(err, "write")
 }
 
 // Queue implements [Statement]; all that it queues must be sent in one transaction. That the statement does not apply
@@ -147,21 +150,22 @@ func (c *Conditional) Queue(b *pgx.Batch) {
 			FROM (SELECT id FROM runs WHERE id = $1 FOR NO KEY UPDATE SKIP LOCKED) AS locked`, c.run.Args[0])
 	}
 	sql, args := c.statement()
-	b.Queue(sql, args...).QueryRow(c.read)
+	b.Queue(sql, args...).Query(c.read)
 }
 
-// read reads the result, which has no row if the statement did not apply.
-func (c *Conditional) read(row pgx.Row) error {
-	into := []any{&c.applied}
+// read reads the result, which has no row if the statement did not apply, and otherwise one for each row of the write
+// that may have several.
+func (c *Conditional) read(rows pgx.Rows) error {
+	into, each := []any{&c.applied}, func() {}
 	for _, w := range c.writes {
 		into = append(into, w.Into...)
+		if w.Each != nil {
+			each = w.Each
+		}
 	}
 	c.applied = false
-	err := row.Scan(into...)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil
-	}
-	return err
+	_, err := pgx.ForEachRow(rows, into, func() error { each(); return nil })
+	return err //nolint:wrapcheck // Execute wraps it
 }
 
 // QueueLocked queues the writes as single statements, for a transaction that holds the lock on the run and has checked

@@ -23,8 +23,8 @@ const (
 	// groupSize is the most statements in one transaction, and groupBytes about the most that they write.
 	groupSize  = 32
 	groupBytes = 256 << 10
-	// groupTimeout bounds one transaction.
-	groupTimeout = 30 * time.Second
+	// GroupTimeout bounds one transaction.
+	GroupTimeout = 30 * time.Second
 	// largeStatement is from how many bytes a statement shares no transaction, and largeBytes how many bytes such
 	// statements may write at once. With the factor largeFactor a project that is alone gets half of them.
 	largeStatement = 64 << 10
@@ -314,7 +314,7 @@ func (g *GroupCommit) take() (group []*waiter) {
 // commit executes the statements in one transaction, in lock order, and passes its outcome to each.
 func (g *GroupCommit) commit(group []*waiter) {
 	// The statements' own contexts do not count: one that ends must not fail the others.
-	ctx, cancel := context.WithTimeout(context.Background(), groupTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), GroupTimeout)
 	defer cancel()
 	slices.SortStableFunc(group, func(a, b *waiter) int { return a.Order().compare(b.Order()) })
 	var b pgx.Batch

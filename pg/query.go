@@ -92,15 +92,19 @@ func LoadEach[T any](b *pgx.Batch, take func(T), sql string, args ...any) {
 // LoadOf is [LoadEach] for those rows of a run that have one of the IDs. The SQL takes the run's ID as $1 and ends with
 // the name of the column that is compared with the IDs.
 //
-// A single ID, which is the usual case, is compared with = instead of = ANY: Postgres goes on planning the statement
-// with an array at each execution, but reuses the plan of the one without.
+// A single ID, which is the usual case, is compared with =.
 func LoadOf[T, ID any](b *pgx.Batch, take func(T), sql string, runID entities.RunID, ids []ID) {
 	if len(ids) == 1 {
 		LoadEach(b, take, sql+` = $2`, runID, ids[0])
 		return
 	}
-	LoadEach(b, take, sql+` = ANY ($2)`, runID, ids)
+	LoadEach(b, take, `SELECT found.* FROM unnest($2::text[]) AS n (id), LATERAL (`+sql+OneByOne+`) AS found`, runID, ids)
 }
+
+// OneByOne compares the ID of an entity with n.id, at the end of a subquery that is to find each by itself: with = ANY or a
+// join, Postgres may read all entities of the run. The order has it use the index on the ID, even if it made the plan
+// while there were no entities, and other indexes looked as good.
+const OneByOne = ` BETWEEN n.id AND n.id ORDER BY id LIMIT 1`
 
 // QueueOne queues a statement that fails unless it changes exactly one row; what names it in the error.
 func QueueOne(b *pgx.Batch, what, sql string, args ...any) { queueRows(b, what, 1, sql, args...) }

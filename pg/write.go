@@ -17,10 +17,12 @@ type Write struct {
 	// Rest is the part that follows the WHERE clause, such as ON CONFLICT.
 	Rest string
 	Args []any
-	// Returning lists expressions on the single row written, each with a name; their values are scanned into Into. Both
-	// are empty if the caller needs no values.
+	// Returning lists expressions on the row written, each with a name; their values are scanned into Into. Both are empty
+	// if the caller needs no values. If the write may write several rows, Each is called after each is scanned; of the
+	// writes of a [Conditional], one may have it.
 	Returning string
 	Into      []any
+	Each      func()
 	// If is a condition on the tables as they are before any write; it uses the write's own parameters. Without it the
 	// write would be wrong, as with a step that exists already. Only a [Conditional] checks it: under the lock of the
 	// run, the decision was made from the same rows. Empty for none.
@@ -38,6 +40,11 @@ type Batch struct{ *pgx.Batch }
 // Add implements [Writer].
 func (b Batch) Add(w Write) {
 	switch {
+	case w.Each != nil:
+		b.Queue(w.SQL+w.Rest+` RETURNING `+w.Returning, w.Args...).Query(func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, w.Into, func() error { w.Each(); return nil })
+			return Wrap(err, "%s", w.What)
+		})
 	case w.Returning != "":
 		b.Queue(w.SQL+w.Rest+` RETURNING `+w.Returning, w.Args...).QueryRow(func(row pgx.Row) error {
 			return Wrap(row.Scan(w.Into...), "%s", w.What)

@@ -33,6 +33,18 @@ func TestPlansMadeOnAnEmptyQueueUseTheLeaseIndex(t *testing.T) {
 	}
 }
 
+// TestSeveralLeasesAreFoundOneByOne: a plan that was made on an empty queue must not read the leases of all runs.
+func TestSeveralLeasesAreFoundOneByOne(t *testing.T) {
+	t.Parallel()
+	conn := emptyQueue(t)
+	for _, sql := range []string{endAllWork, `SELECT ` + liveLeases} {
+		plan := testdb.GenericPlan(t, conn, sql)
+		if indexesOf(plan) != "messages_lease_key" || !strings.Contains(plan, "(lease = l.lease)") {
+			t.Errorf("messages are not found by their leases alone: %s\n%s", sql, plan)
+		}
+	}
+}
+
 // TestPlansMadeWhileNothingIsLeasedFindTheInvocation: nor may the question whether a run is being invoked read all
 // leases, although there were none.
 func TestPlansMadeWhileNothingIsLeasedFindTheInvocation(t *testing.T) {

@@ -164,8 +164,9 @@ func (q *Queue) enqueueWork(
 	return starts, []func(error){all.ended}, nil
 }
 
-// maxInsertions is how many messages for functions a conditional statement stores. Its text depends on their number.
-const maxInsertions = 4
+// maxInsertions is how many messages for functions a conditional statement stores, and maxAlone how many messages that it
+// stores by a write each. Its text depends on their number.
+const maxInsertions, maxAlone = 4, 16
 
 // EnqueueOptimistic implements [eventlog.Enqueuer] for small messages for functions and for all work, except for the
 // end of a run with open children. It refuses a report to a parent and the cancellation of a child: these are work of
@@ -175,6 +176,25 @@ func (q *Queue) EnqueueOptimistic(
 ) (starts []*eventlog.InlineStart, ended func(error), ok bool) {
 	var all workBatch
 	var insertions []*insertion
+	messages, several := severalSteps(messages)
+	if len(messages) > maxAlone {
+		return nil, nil, false
+	}
+	mayLeaseTo := map[[3]string]bool{}
+	begin := func(s *storedWork) {
+		if !s.Made() {
+			return
+		}
+		starts = append(starts, s.InlineStart())
+		of := [3]string{s.holder, s.DeploymentID, string(s.Work)}
+		if !mayLeaseTo[of] {
+			c.Require(mayLease("$1", "$2::text", "$3::text", "$4::text"), s.holder, s.Project, s.DeploymentID, s.Work)
+		}
+		mayLeaseTo[of] = true
+	}
+	for _, s := range all.writeSteps(c, q, several) {
+		begin(s)
+	}
 	for _, m := range messages {
 		switch m.Work {
 		case message.WorkNone:
@@ -196,10 +216,7 @@ func (q *Queue) EnqueueOptimistic(
 			continue
 		default:
 		}
-		if s := all.write(c, q, m); s.Made() {
-			c.Require(mayLease("$1", "$2::text", "$3::text", "$4::text"), s.holder, m.Project, m.DeploymentID, m.Work)
-			starts = append(starts, s.InlineStart())
-		}
+		begin(all.write(c, q, m))
 	}
 	return starts, func(failed error) {
 		all.ended(failed)
@@ -233,7 +250,8 @@ func (b *workBatch) write(w pg.Writer, q *Queue, m message.Message) *storedWork 
 func (b *workBatch) add(q *Queue, m message.Message) *storedWork {
 	s := &storedWork{
 		Delivery: Delivery{
-			ID: "msg_" + ulid.Make().String(), Project: m.Project, RunID: m.RunID, Work: m.Work, Subject: m.Subject,
+			ID: "msg_" + ulid.Make().String(), Project: m.Project, DeploymentID: m.DeploymentID, RunID: m.RunID, Work: m.Work,
+			Subject: m.Subject,
 		},
 		Reservation: q.reserve(m, b.reserved),
 		announce:    q.announce(m),

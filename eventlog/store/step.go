@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -77,6 +78,17 @@ func ListSteps(
 // StepCursor returns the cursor for the part of the list of steps that follows the step.
 func StepCursor(s entities.Step) string { return strconv.FormatInt(s.CreatedSeq, 10) }
 
+// InsertSteps adds the insertion of steps of one run.
+func InsertSteps(w pg.Writer, steps []entities.Step) {
+	switch len(steps) {
+	case 0:
+	case 1:
+		InsertStep(w, &steps[0])
+	default:
+		insertSeveral(w, steps)
+	}
+}
+
 // InsertStep adds the insertion of a step.
 func InsertStep(w pg.Writer, s *entities.Step) {
 	w.Add(pg.Write{What: "insert step", SQL: `
@@ -89,6 +101,42 @@ func InsertStep(w pg.Writer, s *entities.Step) {
 	}})
 }
 
+// insertSeveral is [InsertStep] for several steps, by a statement whose text does not depend on their number.
+func insertSeveral(w pg.Writer, steps []entities.Step) {
+	w.Add(pg.Write{What: "insert steps", Rows: len(steps), SQL: `
+		INSERT INTO steps (` + stepColumns + `)
+		SELECT $1::text, s.* FROM unnest($2::text[], $3::text[], $4::text[], $5::integer[], $6::integer[], $7::bigint[],
+			$8::bigint[], $9::timestamptz[], $10::timestamptz[], $11::timestamptz[], $12::timestamptz[], $13::timestamptz[]) s
+		WHERE true`, If: `NOT EXISTS (SELECT FROM unnest($2::text[]) AS n (id), LATERAL ` + stepNamed + `)`, Args: []any{
+		steps[0].RunID, column(steps, func(s entities.Step) entities.StepID { return s.ID }),
+		column(steps, func(s entities.Step) string { return s.Name }),
+		column(steps, func(s entities.Step) entities.StepStatus { return s.Status }),
+		column(steps, func(s entities.Step) int { return s.Attempt }),
+		column(steps, func(s entities.Step) int { return s.SpecVersion }),
+		column(steps, func(s entities.Step) int64 { return s.CreatedSeq }),
+		column(steps, func(s entities.Step) int64 { return s.ResultSeq }),
+		column(steps, func(s entities.Step) time.Time { return s.CreatedAt }),
+		column(steps, func(s entities.Step) time.Time { return s.UpdatedAt }),
+		column(steps, func(s entities.Step) *time.Time { return s.StartedAt }),
+		column(steps, func(s entities.Step) *time.Time { return s.CompletedAt }),
+		column(steps, func(s entities.Step) *time.Time { return s.RetryAfter }),
+	}})
+}
+
+// stepNamed finds the step n.id of run $1; see [pg.OneByOne].
+const stepNamed = `(SELECT ctid AS place FROM steps WHERE run_id = $1 AND id` + pg.OneByOne + `) AS found`
+
+// UpdateSteps adds the update of all columns of steps of one run that events can change.
+func UpdateSteps(w pg.Writer, steps []entities.Step) {
+	switch len(steps) {
+	case 0:
+	case 1:
+		UpdateStep(w, &steps[0])
+	default:
+		updateSeveral(w, steps)
+	}
+}
+
 // UpdateStep adds the update of all columns of a step that events can change.
 func UpdateStep(w pg.Writer, s *entities.Step) {
 	w.Add(pg.Write{What: "update step", SQL: `
@@ -97,4 +145,36 @@ func UpdateStep(w pg.Writer, s *entities.Step) {
 		WHERE run_id = $1 AND id = $2`, If: `EXISTS (SELECT FROM steps WHERE run_id = $1 AND id = $2)`, Args: []any{
 		s.RunID, s.ID, s.Status, s.Attempt, s.ResultSeq, s.UpdatedAt, s.StartedAt, s.CompletedAt, s.RetryAfter,
 	}})
+}
+
+// updateSeveral is [UpdateStep] for several steps, by a statement whose text does not depend on their number.
+func updateSeveral(w pg.Writer, steps []entities.Step) {
+	w.Add(pg.Write{What: "update steps", Rows: len(steps), SQL: `
+		UPDATE steps SET status = n.status, attempt = n.attempt, result_seq = n.result_seq, updated_at = n.updated_at,
+			started_at = n.started_at, completed_at = n.completed_at, retry_after = n.retry_after
+		FROM (SELECT * FROM unnest($2::text[], $3::text[], $4::integer[], $5::bigint[], $6::timestamptz[],
+				$7::timestamptz[], $8::timestamptz[], $9::timestamptz[])
+			AS n (id, status, attempt, result_seq, updated_at, started_at, completed_at, retry_after), LATERAL ` + stepNamed + `
+			OFFSET 0) AS n
+		WHERE steps.ctid = n.place`,
+		If: `(SELECT count(*) FROM unnest($2::text[]) AS n (id), LATERAL ` + stepNamed + `) = cardinality($2::text[])`,
+		Args: []any{
+			steps[0].RunID, column(steps, func(s entities.Step) entities.StepID { return s.ID }),
+			column(steps, func(s entities.Step) entities.StepStatus { return s.Status }),
+			column(steps, func(s entities.Step) int { return s.Attempt }),
+			column(steps, func(s entities.Step) int64 { return s.ResultSeq }),
+			column(steps, func(s entities.Step) time.Time { return s.UpdatedAt }),
+			column(steps, func(s entities.Step) *time.Time { return s.StartedAt }),
+			column(steps, func(s entities.Step) *time.Time { return s.CompletedAt }),
+			column(steps, func(s entities.Step) *time.Time { return s.RetryAfter }),
+		}})
+}
+
+// column returns one of the columns of steps.
+func column[T any](steps []entities.Step, of func(entities.Step) T) []T {
+	list := make([]T, len(steps))
+	for i, s := range steps {
+		list[i] = of(s)
+	}
+	return list
 }
