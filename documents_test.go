@@ -116,7 +116,7 @@ func TestGoInDocumentsIsTested(t *testing.T) {
 	tested.WriteString(text(t, "examples/embedded/main.go"))
 	blocks := 0
 	fence := regexp.MustCompile("(?s)```go\n(.*?)```")
-	for _, name := range []string{"README.md", "docs/sdk-go.md", "docs/embedded.md"} {
+	for _, name := range []string{"README.md", "docs/sdk-go.md", "docs/embedded.md", "docs/workers.md"} {
 		for _, m := range fence.FindAllStringSubmatch(text(t, name), -1) {
 			if strings.HasPrefix(m[1], "package main\n") {
 				continue

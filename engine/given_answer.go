@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/contract"
@@ -14,15 +16,16 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/pull"
 )
 
 // GivenAnswer is an answer of a function that comes by a request of its own, because the connection of the call has
-// ended: what the function would have answered.
+// ended, or because a worker has made the call: what the function would have answered.
 type GivenAnswer struct {
-	Status      int
-	ContentType string
-	RetryAfter  string
-	Body        []byte
+	pull.Answer
+
+	// Seen is the position up to which the call had the log, if the answer to an invocation does not say it itself.
+	Seen int64
 }
 
 // KeepCall notes that the function works on a call under way: see [queue.Queue.KeepCall]. It fails with
@@ -49,15 +52,27 @@ func (e *Engine) Beat(
 	return err
 }
 
-// TakeAnswer does with the answer to a call under way what the server does that made the call. It fails as
-// [Engine.KeepCall] does: nothing happens then. While the database is away, the function repeats its request.
+// TakeAnswer passes the answer to a call under way on to the delivery that waits for it in this process, or else does
+// with it what the server does that made the call. It fails as [Engine.KeepCall] does: nothing happens then. While the
+// database is away, the function repeats its request.
 func (e *Engine) TakeAnswer(
 	ctx context.Context, project entities.Project, runID entities.RunID, handle string, given GivenAnswer,
 ) error {
-	d, err := e.queue.Called(ctx, project, runID, handle)
+	taken, err := e.queue.AnswerHere(ctx, project, runID, handle, given.Answer)
+	if !taken {
+		err = e.takeForAnother(ctx, project, runID, handle, given)
+	}
 	if errors.Is(err, message.ErrStale) {
 		return e.whyStale(ctx, project, runID, err)
 	}
+	return err
+}
+
+// takeForAnother takes an answer to a call of another process.
+func (e *Engine) takeForAnother(
+	ctx context.Context, project entities.Project, runID entities.RunID, handle string, given GivenAnswer,
+) error {
+	d, err := e.queue.Called(ctx, project, runID, handle)
 	if err != nil {
 		return err
 	}
@@ -73,7 +88,7 @@ func (e *Engine) TakeAnswer(
 	case message.WorkStep:
 		return e.takeStepAnswer(ctx, d, a, now)
 	case message.WorkRun:
-		return e.takeRunAnswer(ctx, d, a)
+		return e.takeRunAnswer(ctx, d, a, given.Seen)
 	default:
 		return entities.Invalid("the work %q has no answer", d.Work)
 	}
@@ -104,20 +119,24 @@ func (e *Engine) takeStepAnswer(ctx context.Context, d queue.Delivery, a answer,
 }
 
 // takeRunAnswer applies the answer to an invocation, or releases the work as after a failed one.
-func (e *Engine) takeRunAnswer(ctx context.Context, d queue.Delivery, a answer) error {
+func (e *Engine) takeRunAnswer(ctx context.Context, d queue.Delivery, a answer, seen int64) error {
 	run, err := store.RunByID(ctx, pg.NewPool(e.pool), d.Project, d.RunID)
 	if err != nil {
 		return err
+	}
+	if a.status == http.StatusPreconditionFailed {
+		e.forget(d.RunID)
+		return d.Release(ctx, *d.NotServed("it does not keep the run")) // the next call has the whole log
 	}
 	if !a.ok() {
 		e.kept.forget(d.RunID)
 		return d.Release(ctx, d.Failure(e.refused(d, a)))
 	}
 	var position struct{ Seen int64 }
-	if err := json.Unmarshal(a.body, &position); err != nil || position.Seen < 1 {
-		return entities.Invalid("an answer that comes by a request of its own must have seen")
+	if err := json.Unmarshal(a.body, &position); err != nil || max(position.Seen, seen) < 1 {
+		return entities.Invalid("an answer that comes by a request of its own must have seen, in its body or beside it")
 	}
-	run.LastSeq = min(run.LastSeq, position.Seen)
+	run.LastSeq = min(run.LastSeq, cmp.Or(position.Seen, seen))
 	err = e.answer(ctx, d, run, a.body)
 	refused := (*eventlog.RefusedError)(nil)
 	if err == nil || errors.Is(err, message.ErrStale) || !isPermanent(err) && !errors.As(err, &refused) {

@@ -119,6 +119,7 @@ func (e *Engine) callOnce(
 		return answer{}, false, err
 	}
 	defer free()
+	d.Log = queue.CallLog{Length: run.LastSeq, Keep: call.Keep}
 	if call.Token, err = e.tokenOf(ctx, d, tokenValidity); err != nil {
 		return answer{}, false, err
 	}

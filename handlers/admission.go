@@ -74,13 +74,13 @@ func waitsForRun(c echo.Context) bool {
 }
 
 // isLongPoll reports whether requests of the route are long, but need few resources once they have been received: they
-// follow a stream, or wait for the end of a run or for deliveries.
+// follow a stream, or wait for the end of a run, for deliveries or for calls.
 func isLongPoll(route string) bool {
 	return slices.Contains([]string{
 		sdkPath + "/v2/stream/:name", sdkPath + "/v3/runs/:runId/stream/:name", sdkPath + "/v2/runs/:runId/status",
 		sdkPath + "/world/v1/pull",
 		nativePath + "/runs/:id/wait", nativePath + "/runs/:id/streams/:name/tail", nativePath + "/runs/:id/events/stream",
-		nativePath + "/events/stream", nativePath + "/live",
+		nativePath + "/events/stream", nativePath + "/live", nativePath + "/work",
 	}, route)
 }
 

@@ -348,8 +348,8 @@ func TestOverloadPolicyOfEveryRoute(t *testing.T) {
 			t.Errorf("%s %s is not rejected with 429", route.Method, route.Path)
 		}
 	}
-	if len(policies) != 4 || longPolls != 9 {
-		t.Errorf("got %d policies and %d long polls, want 4 and 9", len(policies), longPolls)
+	if len(policies) != 4 || longPolls != 10 {
+		t.Errorf("got %d policies and %d long polls, want 4 and 10", len(policies), longPolls)
 	}
 }
 

@@ -39,6 +39,7 @@ import (
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/hold"
+	"github.com/stepwell-dev/stepwell/queue/pull"
 	"github.com/stepwell-dev/stepwell/schema"
 	"github.com/stepwell-dev/stepwell/starts/collection"
 	"github.com/stepwell-dev/stepwell/starts/schedule"
@@ -159,6 +160,8 @@ var statuses = []struct {
 	{entities.ErrNotYet, http.StatusTooEarly, "too_early"},
 	{live.ErrTooMany, http.StatusTooManyRequests, "too_many_live"},
 	{queue.ErrStopping, http.StatusServiceUnavailable, "stopping"},
+	{queue.ErrNoCalls, http.StatusServiceUnavailable, "no_calls"},
+	{pull.ErrTooMany, http.StatusTooManyRequests, "too_many_workers"},
 }
 
 // problem is the client's view of an error, and an error itself.
@@ -244,9 +247,11 @@ func problemOf(err error) problem {
 	}
 }
 
-// isFault reports whether operators need to know of an error. They have paused the project themselves.
+// isFault reports whether operators need to know of an error. They have paused the project, and chosen the role of the
+// server, themselves.
 func isFault(err error, p problem) bool {
-	return p.status >= http.StatusInternalServerError && !errors.Is(err, admin.ErrPaused)
+	return p.status >= http.StatusInternalServerError && !errors.Is(err, admin.ErrPaused) &&
+		!errors.Is(err, queue.ErrNoCalls)
 }
 
 // errorHandler answers with the client's view of an error, always as JSON: clients of the event endpoints parse nothing

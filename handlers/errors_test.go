@@ -38,6 +38,7 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/wire"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/hold"
+	"github.com/stepwell-dev/stepwell/queue/pull"
 	"github.com/stepwell-dev/stepwell/schema"
 	"github.com/stepwell-dev/stepwell/starts/collection"
 	"github.com/stepwell-dev/stepwell/starts/schedule"
@@ -189,6 +190,8 @@ func TestStatusOfEveryError(t *testing.T) {
 		{&entities.NotYetError{StepID: "step_1", RetryAfter: 1500 * time.Millisecond}, 425, "too_early"},
 		{&live.TooManyError{RetryAfter: 1500 * time.Millisecond}, 429, "too_many_live"},
 		{queue.ErrStopping, 503, "stopping"},
+		{queue.ErrNoCalls, 503, "no_calls"},
+		{pull.ErrTooMany, 429, "too_many_workers"},
 	}
 	if len(want) != len(statuses) {
 		t.Errorf("the table has %d rows, this test %d", len(statuses), len(want))
@@ -209,7 +212,7 @@ func TestStatusOfEveryError(t *testing.T) {
 			}
 			retryAfter := ""
 			switch tt.code {
-			case "storage_quota", "too_many_descendants": // nobody knows when they have room
+			case "storage_quota", "too_many_descendants", "too_many_workers": // nobody knows when they have room
 			case "project_paused":
 				retryAfter = "2"
 			default:

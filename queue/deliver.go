@@ -199,6 +199,10 @@ func (w *deliverer) deliver(ctx context.Context, d Delivery, free func()) (Deliv
 	if d.IsEmbedded() && d.callsApp() && !w.queue.hosts(d) {
 		return w.passOn(ctx, d)
 	}
+	if d.URL == PulledURL && d.callsApp() {
+		free()
+		return w.performAtWorker(ctx, d)
+	}
 	if d.Work != message.WorkNone {
 		free() // handlers read from the database what they send
 		return w.Perform(ctx, d)
@@ -404,6 +408,9 @@ func (w *deliverer) post(ctx context.Context, d *Delivery, sent func()) error {
 // send signs a request to the delivery's function and sends it. The signature covers the body.
 func (w *deliverer) send(req *http.Request, d Delivery, body []byte) (*http.Response, error) {
 	w.options.Observer.Call(req.Context(), req.Header)
+	if d.place != nil {
+		return w.callByWorker(req, d, body)
+	}
 	if d.IsEmbedded() { // and so it is hosted here
 		defer d.startSlot.call().Stop()
 		return inproc.Transport{Handler: w.queue.hosted.Calls}.RoundTrip(req)

@@ -16,6 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/pg"
+	"github.com/stepwell-dev/stepwell/queue/pull"
 	"github.com/stepwell-dev/stepwell/queue/world"
 )
 
@@ -61,6 +62,8 @@ type Delivery struct {
 	// [Queue.Beat].
 	Progress []byte
 
+	// Log says what a call has of the run's log, for the worker that makes it.
+	Log CallLog `db:"-"`
 	// Inline has the start of the work if the transaction that leased it may record the start in the log (inline
 	// start).
 	Inline *eventlog.InlineStart `db:"-"`
@@ -70,8 +73,18 @@ type Delivery struct {
 	// afterwards are called when the outcome is stored; see [Delivery.Afterwards].
 	afterwards *[]func()
 	startSlot  *startSlot // nil if it has none
+	// place is the slot of a worker that makes the calls; nil if the server does.
+	place *pull.Place[world.App]
 	// taken notifies the process that handed the delivery to a poll; see [Delivery.Taken].
 	taken func()
+}
+
+// CallLog is what a call has of its run's log.
+type CallLog struct {
+	// Length is that of the log in the call; 0 if it has none.
+	Length int64
+	// Keep names the process that has the events before those in the call; empty if the call has all.
+	Keep string
 }
 
 // Taken releases the memory of the body of a delivery that [Queue.Pull] returned.

@@ -161,16 +161,12 @@ func (d Delivery) Failure(err error) Failure {
 	return f
 }
 
-// Callable reports whether the deployment is registered at a URL.
-func (d Delivery) Callable() bool { return d.URL != "" && d.URL != PulledURL }
+// Callable reports whether the deployment is registered at a URL, or a worker makes the call.
+func (d Delivery) Callable() bool { return d.URL != "" && (d.URL != PulledURL || d.place != nil) }
 
 // Unregistered is the failure of a delivery whose deployment is not registered at a URL.
 func (d Delivery) Unregistered() *Failure {
 	reason := fmt.Sprintf("deployment %s is not registered: stepwell deployments add %[1]s URL", d.DeploymentID)
-	if d.URL == PulledURL {
-		reason = fmt.Sprintf("deployment %s asks for its messages, and has no URL to call functions at: "+
-			"stepwell deployments add %[1]s URL", d.DeploymentID)
-	}
 	if d.IsFlow() {
 		reason = fmt.Sprintf("deployment %s is a flow, which has no app: only the server executes its runs", d.DeploymentID)
 	}

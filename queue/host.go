@@ -73,12 +73,16 @@ func (q *Queue) hosts(d Delivery) bool {
 	return ok && d.ClaimedAt.Sub(at.(time.Time)) < adoptedFor
 }
 
-// passOn gives a message back for the processes that have its app.
+// passOn gives a message back for the processes that have its app, or a worker for it.
 func (w *deliverer) passOn(ctx context.Context, d Delivery) (Delivered, error) {
 	reason := fmt.Sprintf("no process has the app of deployment %s: start a program that embeds it", d.DeploymentID)
+	after := min(retryPause(d.UnreachedCount+1), unreachedBackoff)
+	if d.URL == PulledURL {
+		reason, after = w.noRoom(ctx, d)
+	}
 	err := w.nack(ctx, d.Lease, Failure{
-		Reason: reason, Public: reason, KeepsSlots: true, // so that the process that claims it needs no others
-		After: min(retryPause(d.UnreachedCount+1), unreachedBackoff),
+		Reason: reason, Public: reason, After: after,
+		KeepsSlots: true, // so that the process that claims it needs no others
 	})
 	w.queue.hub.Publish(hostTopic(d.Project, d.DeploymentID))
 	return Delivered{OutcomeUnreached, reason}, err
@@ -89,40 +93,74 @@ func hostTopic(p entities.Project, deployment string) string {
 	return "host " + string(p) + " " + deployment
 }
 
-// takeGivenBack delivers what other processes have given back for the app, until the context ends.
-func (w *Worker) takeGivenBack(ctx context.Context, h *Hosted) {
-	hints, cancel := w.queue.hub.Subscribe(hostTopic(h.Project, h.Deployment))
+// host is an app whose work that was given back this process may do.
+type host struct {
+	project         entities.Project
+	deployment, url string
+	// free returns how much of it this process may do.
+	free func() int
+	// room returns a channel that receives an item when free may have risen from 0, and whether the app is still here.
+	room func() (<-chan struct{}, bool)
+}
+
+// host returns the app as one that is here as long as the process.
+func (h *Hosted) host() host {
+	return host{
+		h.Project, h.Deployment, h.URL,
+		func() int { return hostBatch },
+		func() (<-chan struct{}, bool) { return nil, true },
+	}
+}
+
+// takeGivenBack delivers what this and other processes have given back for the app, until the context ends.
+func (d *dispatcher) takeGivenBack(ctx context.Context, h host) {
+	hints, cancel := d.queue.hub.Subscribe(hostTopic(h.project, h.deployment))
 	defer cancel()
-	for ctx.Err() == nil {
-		slots := int(min(w.dispatcher.slots.Room(string(h.Project), shareFactor), hostBatch))
-		taken, err := w.claimForHost(ctx, h, slots)
-		if err != nil && ctx.Err() == nil {
-			w.logger.ErrorContext(ctx, "claim messages of an embedded app", "error", err)
-		}
-		for _, d := range taken {
-			Reservation{by: w.dispatcher}.Start(d, nil)
+	for waiting := true; ctx.Err() == nil; {
+		room, ok := h.room()
+		if !ok {
+			return
 		}
 		again := pullRetry
-		if len(taken) == slots { // there may be more
-			again = slotPause
+		if slots := min(h.free(), hostBatch); waiting && slots > 0 {
+			if waiting = d.claimFor(ctx, h, slots); waiting {
+				again = slotPause
+			}
 		}
 		select {
 		case <-hints:
+			waiting = true
 		case <-time.After(again):
+			waiting = true
+		case <-room:
 		case <-ctx.Done():
 		}
 	}
 }
 
+// claimFor claims and delivers messages that were given back, if this process has slots for them. It reports whether
+// there may be more.
+func (d *dispatcher) claimFor(ctx context.Context, h host, slots int) (more bool) {
+	slots = min(slots, int(d.slots.Room(string(h.project), shareFactor)))
+	taken, err := d.claimForHost(ctx, h, slots)
+	if err != nil && ctx.Err() == nil {
+		d.logger.ErrorContext(ctx, "claim messages that were given back", "deployment", h.deployment, "error", err)
+	}
+	for _, t := range taken {
+		Reservation{by: d}.Start(t, nil)
+	}
+	return err == nil && len(taken) >= slots
+}
+
 // claimForHost leases messages that were given back to this process.
-func (w *Worker) claimForHost(ctx context.Context, h *Hosted, slots int) ([]Delivery, error) {
-	if slots <= 0 || w.queue.pauses.has(h.Project) {
+func (d *dispatcher) claimForHost(ctx context.Context, h host, slots int) ([]Delivery, error) {
+	if slots <= 0 || d.queue.pauses.has(h.project) {
 		return nil, nil
 	}
 	handles := make([]string, slots)
 	for i := range handles {
 		handles[i] = "rh_" + ulid.Make().String()
 	}
-	return pg.CollectAll[Delivery](pg.NewPool(w.queue.pool).Query(ctx, claimForHostSQL,
-		h.Project, h.Deployment, promptDisconnects, handles, w.lease, h.URL, maxPulledBytes, w.heartbeat.ID))
+	return pg.CollectAll[Delivery](pg.NewPool(d.queue.pool).Query(ctx, claimForHostSQL,
+		h.project, h.deployment, promptDisconnects, handles, d.lease, h.url, maxPulledBytes, d.heartbeat.ID))
 }

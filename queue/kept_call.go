@@ -66,7 +66,8 @@ func (w *deliverer) leaveCall(ctx context.Context, d Delivery) error {
 	err := Persist(ctx, func(ctx context.Context) error {
 		tag, err := pg.NewPool(w.queue.pool).Exec(ctx, `
 			UPDATE messages SET holder = '', drained_lease = lease, due_at = least(due_at, now() + $2)
-			WHERE `+OfLease+` AND holder <> '' AND kept_until > now()`, d.Lease, minLeftLease)
+			WHERE `+OfLease+` AND holder <> '' AND (kept_until > now() OR $3)`,
+			d.Lease, minLeftLease, d.place != nil && d.place.InHand)
 		left = tag.RowsAffected() > 0
 		return wrap("leave call", err)
 	})

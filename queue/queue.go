@@ -64,6 +64,9 @@ type Queue struct {
 	// asked within askedPause.
 	polls *pull.Polls[world.App, Delivery]
 	asked sync.Map // by world.App
+	// workers has the workers that ask this process for calls, and claiming the apps for which it claims messages.
+	workers  *pull.Workers[world.App]
+	claiming sync.Map // by world.App
 	// hosted is the app that is in this process; nil for none.
 	hosted *Hosted
 	// processors has the slots for work with large payloads.
@@ -77,7 +80,8 @@ func New(pool *pgxpool.Pool, schema string, hub *pg.Hub) (*Queue, error) {
 		return nil, err
 	}
 	q := &Queue{pool: pool, pauses: pauses{pool: pool}, group: pg.NewGroupCommit(pool), hub: hub, issuer: issuer,
-		polls: pull.NewPolls[world.App, Delivery](), processors: share.NewProcessors(runtime.GOMAXPROCS(0))}
+		polls:   pull.NewPolls[world.App, Delivery](),
+		workers: pull.NewWorkers(func(a world.App) string { return string(a.Project) }), processors: share.NewProcessors(runtime.GOMAXPROCS(0))}
 	q.limits = limiter.New(pool, hub, q.admit, q.expire)
 	q.bounds = concurrency.New(pool, gated, q.announceDue)
 	return q, nil

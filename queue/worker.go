@@ -87,7 +87,7 @@ func (w *Worker) Start(ctx context.Context) error {
 	}
 	w.loop = l
 	if h := w.queue.hosted; h != nil {
-		l.task("host", func() { w.takeGivenBack(l.running, h) })
+		l.task("host", func() { w.dispatcher.takeGivenBack(l.running, h.host()) })
 	}
 	l.task("issue", func() { l.run(w.poll) })
 	l.task("sweep", func() { l.every(w.sweeper.Interval, w.sweep) })

@@ -36,6 +36,7 @@ type App struct {
 	declared    []declaration
 	problems    []error
 	calls       *calls
+	slots       int
 	serving     serving
 }
 
@@ -56,6 +57,8 @@ type AppConfig struct {
 
 	// PublicURL is where the server reaches the app. [App.Serve] registers the app there, if it is set.
 	PublicURL string
+	// Slots is how many calls [App.Work] makes at a time: 100 by default, and 1,000 at most.
+	Slots int
 	// Server is the address of the server, to which workflows write during a call, such as https://stepwell.example.com.
 	// By default it is STEPWELL_URL, and without that the public address that signed calls name. Without any, a call ends
 	// after each step that is executed inline, and the server calls again.
@@ -93,7 +96,7 @@ func NewApp(c AppConfig) *App {
 		publicURL: c.PublicURL,
 		logger:    cmp.Or(c.Logger, slog.Default()), now: c.Now,
 		workflows: map[string]Definition{}, steps: map[string]Definition{},
-		calls: newCalls(), serving: newServing(c),
+		calls: newCalls(), slots: cmp.Or(c.Slots, defaultSlots), serving: newServing(c),
 	}
 	if a.now == nil {
 		a.now = time.Now //nolint:forbidigo // unless the configuration has another one
@@ -210,7 +213,7 @@ func programHash() string {
 
 // deployment is how the API registers a deployment.
 type deployment struct {
-	URL       string             `json:"url"`
+	URL       string             `json:"url,omitempty"` // a worker has none
 	Build     string             `json:"build"`
 	Workflows []string           `json:"workflows"`
 	Schemas   map[string]schemas `json:"schemas"`

@@ -21,6 +21,22 @@ func ExampleApp_Serve() {
 	}
 }
 
+// work makes the calls of the app's workflows and steps until ctx ends.
+func work(ctx context.Context) error {
+	app := stepwell.NewApp(stepwell.AppConfig{Name: "orders", Slots: 20})
+	app.Register(Order.Bind(order), Charge.Bind(charge), Ship.Bind(ship))
+	return app.Work(ctx) // with STEPWELL_URL and STEPWELL_API_KEY
+}
+
+// A worker asks for its calls: nothing has to reach it.
+func ExampleApp_Work() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := work(ctx); err != nil {
+		log.Fatal(err)
+	}
+}
+
 // Before a deployment, replay the runs that are in progress.
 func ExampleApp_Replay() {
 	ctx := context.Background()

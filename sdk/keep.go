@@ -98,15 +98,21 @@ func (h *callHost) keep(ctx context.Context) error {
 	return h.do(ctx, apiRequest{method: http.MethodPost, path: h.run + "/call/keep"}, nil)
 }
 
-// answer sends the answer to a server.
-func (h *callHost) answer(ctx context.Context, a reply) error {
-	return h.do(ctx, apiRequest{method: http.MethodPost, path: h.run + "/call/answer", body: a}, nil)
+// answer sends the answer to a server. Seen is the position up to which the call has the log, if the answer does not say
+// it; 0 if it does.
+func (h *callHost) answer(ctx context.Context, a reply, seen int64) error {
+	body := struct {
+		reply
+
+		Seen int64 `json:"seen,omitempty"`
+	}{a, seen}
+	return h.do(ctx, apiRequest{method: http.MethodPost, path: h.run + "/call/answer", body: body}, nil)
 }
 
 // serveKept serves a call that is kept. If the connection has ended, the answer goes to any server.
-func (a *App) serveKept(w http.ResponseWriter, r *http.Request, c call, serve func(context.Context, call) reply) {
+func (a *App) serveKept(w http.ResponseWriter, r *http.Request, c call) {
 	ctx, k := a.keep(r, c)
-	answer := serve(ctx, c)
+	answer := a.reply(ctx, c)
 	switch {
 	case k == nil:
 		answer.write(w)
@@ -120,7 +126,7 @@ func (a *App) serveKept(w http.ResponseWriter, r *http.Request, c call, serve fu
 	if ctx.Err() != nil || answer.Status == http.StatusPreconditionFailed {
 		return // nobody wants it
 	}
-	err := deliver(ctx, func(ctx context.Context) error { return k.host.answer(ctx, answer) })
+	err := deliver(ctx, func(ctx context.Context) error { return k.host.answer(ctx, answer, 0) })
 	if isRefused(err) {
 		a.logger.WarnContext(ctx, "an answer was refused", "run", c.Run.ID, "error", err)
 	}

@@ -117,19 +117,32 @@ func (a *App) serve(w http.ResponseWriter, r *http.Request) {
 	var c call
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, longestCall))
 	if err == nil {
-		c.Events = make([]engine.Event, 0, min(bytes.Count(body, []byte(`"seq":`)), mostEvents))
-		err = json.Unmarshal(body, &c)
+		c, err = decodeCall(body)
 		c.trace = TraceContext{r.Header.Get("Traceparent"), r.Header.Get("Tracestate")}
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		errorReply(http.StatusBadRequest, failure{Message: "read the call: " + err.Error()}).write(w)
-	case c.Type == "workflow":
-		a.serveKept(w, r, c, a.serveWorkflow)
-	case c.Type == "step":
-		a.serveKept(w, r, c, a.serveStep)
+		return
+	}
+	a.serveKept(w, r, c)
+}
+
+// decodeCall decodes the body of a call.
+func decodeCall(body []byte) (c call, err error) {
+	c.Events = make([]engine.Event, 0, min(bytes.Count(body, []byte(`"seq":`)), mostEvents))
+	err = json.Unmarshal(body, &c)
+	return c, err
+}
+
+// reply answers a call. The context ends when the answer is not wanted any more.
+func (a *App) reply(ctx context.Context, c call) reply {
+	switch c.Type {
+	case "workflow":
+		return a.serveWorkflow(ctx, c)
+	case "step":
+		return a.serveStep(ctx, c)
 	default:
-		errorReply(http.StatusBadRequest, failure{Message: fmt.Sprintf("unknown type of call %q", c.Type)}).write(w)
+		return errorReply(http.StatusBadRequest, failure{Message: fmt.Sprintf("unknown type of call %q", c.Type)})
 	}
 }
 

@@ -123,6 +123,12 @@ def perform(call):
         return 500, {"error": {"message": f"{type(e).__name__}: {e}", "code": type(e).__name__}}
 
 
+def show(call):
+    name = call["step"]["name"] if call["type"] == "step" else call["run"]["workflow"]
+    # One write, because threads that print at the same time would mix their lines.
+    print(f'{call["type"]} {name} attempt {call["attempt"]}\n', end="", flush=True)
+
+
 def keep(call, done):
     """Says in short intervals that a step works. When the server that has called it stops or dies, it goes on then, and
     is not called again."""
@@ -131,9 +137,10 @@ def keep(call, done):
         pause = 3
 
 
-def deliver(call, status, answer):
-    """Gives any server the answer to a call whose connection has ended."""
-    while (told := tell(call, "answer", {"status": status, "body": answer})) != 204 and not is_refused(told):
+def deliver(call, status, answer, seen=0):
+    """Gives any server the answer to a call whose connection has ended, or that a worker has made."""
+    body = {"status": status, "body": answer, **({"seen": seen} if seen else {})}
+    while (told := tell(call, "answer", body)) != 204 and not is_refused(told):
         time.sleep(3)
 
 
@@ -166,9 +173,7 @@ class Function(BaseHTTPRequestHandler):
             error = {"message": str(e.args[1]), "code": "wrong_signature", "retryable": True}
             return self.answer(401, {"error": error})
         call = json.loads(body)
-        name = call["step"]["name"] if call["type"] == "step" else call["run"]["workflow"]
-        # One write, because threads that print at the same time would mix their lines.
-        print(f'{call["type"]} {name} attempt {call["attempt"]}\n', end="", flush=True)
+        show(call)
         done, kept = Event(), call["type"] == "step" and "answer" in call.get("server", {}).get("features", [])
         if kept:
             Thread(target=keep, args=(call, done), daemon=True).start()
@@ -193,6 +198,48 @@ class Function(BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
+
+
+class Worker:
+    """Asks the server for calls, so that nothing has to reach this program: it needs no port and no URL."""
+
+    def __init__(self, deployment, slots=10):
+        self.ask = {"deployment": deployment, "worker": os.urandom(8).hex(), "slots": slots}
+        self.hand = set()  # the calls under way
+
+    def run(self):
+        first = {"wait": "0s", "registration": {"workflows": list(WORKFLOWS)}}
+        while True:
+            try:
+                got = self.request({**self.ask, **first, "calls": list(self.hand)})
+            except HTTPError as e:
+                if is_refused(e.code):
+                    raise SystemExit(f"{e}: {e.read().decode()}")
+                time.sleep(1)
+                continue
+            except (OSError, HTTPException):  # no server is there at the moment
+                time.sleep(1)
+                continue
+            if first:
+                first = {}
+                print("working", flush=True)
+            for taken in got["calls"]:
+                self.hand.add(taken["body"]["invocation"])
+                Thread(target=self.make, args=(taken["body"], taken["seen"]), daemon=True).start()
+
+    def request(self, ask):
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {os.environ.get('STEPWELL_API_KEY', '')}"}
+        request = Request(f"{SERVER}/v1/work", json.dumps(ask).encode(), headers, method="POST")
+        with urlopen(request, timeout=10 if ask["calls"] else 40) as response:
+            return json.load(response)
+
+    def make(self, call, seen):
+        show(call)
+        try:
+            status, answer = perform(call)
+            deliver(call, status, answer, seen)
+        finally:
+            self.hand.discard(call["invocation"])
 
 
 # The application starts here.
@@ -236,6 +283,8 @@ STEPS = {
 
 
 if __name__ == "__main__":
+    if "--work" in sys.argv:
+        Worker(os.environ.get("STEPWELL_DEPLOYMENT_ID", "orders")).run()
     server = ThreadingHTTPServer(("127.0.0.1", int(os.environ.get("PORT", "3000"))), Function)
     print("listening", server.server_port, flush=True)
     server.serve_forever()

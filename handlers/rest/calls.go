@@ -9,6 +9,7 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/pull"
 )
 
 // keepCall notes that a function works on a call.
@@ -23,6 +24,8 @@ func checkGivenAnswer(a api.AnswerCallBody) error {
 	switch {
 	case a.Status < http.StatusOK || a.Status > 599:
 		return badField("status", "it is not the status of an answer")
+	case a.Seen < 0:
+		return badField("seen", "it is not %s", eventPosition)
 	case len(a.Body) > contract.MaxAnswer:
 		return badField("body", "it is larger than an answer may be")
 	default:
@@ -39,7 +42,10 @@ func (s *Server) answerCall(r *request) error {
 	r.fail(checkGivenAnswer(given))
 	return answerNothing(r, func() error {
 		return s.Runs.TakeAnswer(r.ctx(), r.project(), id, invocation, engine.GivenAnswer{
-			Status: int(given.Status), ContentType: given.ContentType, RetryAfter: given.RetryAfter, Body: given.Body,
+			Answer: pull.Answer{
+				Status: int(given.Status), ContentType: given.ContentType, RetryAfter: given.RetryAfter, Body: given.Body,
+			},
+			Seen: given.Seen,
 		})
 	})
 }

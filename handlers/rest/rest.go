@@ -306,6 +306,7 @@ var routes = []struct {
 	{"PUT /deployments/:id", auth.Register, (*Server).putDeployment},
 	{"PATCH /deployments/:id", auth.Register, (*Server).patchDeployment},
 	{"DELETE /deployments/:id", auth.Admin, (*Server).removeDeployment},
+	{"POST /work", auth.Register, (*Server).takeCalls},
 
 	// Pauses.
 	{"GET /pauses", auth.Metadata, (*Server).listPauses},

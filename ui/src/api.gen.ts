@@ -230,6 +230,24 @@ export type SlotHolder = {
   since: Time;
 };
 
+export type WorkerRegistration = {
+  workflows?: Array<string>;
+  stepsOnly?: boolean;
+  build?: string;
+  schemas?: Schemas;
+};
+
+export type TakenCalls = {
+  calls: Array<TakenCall>;
+  over: Array<string>;
+};
+
+export type TakenCall = {
+  headers: Record<string, string>;
+  seen: number;
+  body: unknown;
+};
+
 export type Registration = {
   url?: string;
   workflows?: Array<string>;
@@ -1381,7 +1399,7 @@ export interface Api {
     body: null;
     answer: null;
   };
-  // Answer a call whose connection has ended
+  // Answer a call whose connection has ended, or that a worker has made
   "POST /v1/runs/{id}/call/answer": {
     path: { "id": string };
     query: {  };
@@ -1390,6 +1408,7 @@ export interface Api {
       contentType?: string;
       retryAfter?: string;
       body?: unknown;
+      seen?: number;
     };
     answer: null;
   };
@@ -2197,6 +2216,20 @@ export interface Api {
     query: {  };
     body: null;
     answer: null;
+  };
+  // Take calls as a worker
+  "POST /v1/work": {
+    path: {  };
+    query: {  };
+    body: {
+      deployment: string;
+      worker: string;
+      slots: number;
+      wait?: string;
+      calls?: Array<string>;
+      registration?: WorkerRegistration;
+    };
+    answer: TakenCalls;
   };
   // List all secrets by name, without their values
   "GET /v1/secrets": {

@@ -233,8 +233,12 @@ type AnswerCallBody struct {
 	// RetryAfter Its header Retry-After.
 	RetryAfter string `json:"retryAfter,omitempty,omitzero"`
 
-	// Body Its body: any JSON. That of an invocation must have `seen`.
+	// Body Its body: any JSON.
 	Body json.RawMessage `json:"body,omitempty,omitzero"`
+
+	// Seen Position up to which the function knows the log, as [takeCalls](#takecalls) says it. The answer to an invocation must
+	// have it, here or in its body.
+	Seen int64 `json:"seen,omitempty,omitzero"`
 }
 
 // Approval defines model for Approval.
@@ -2579,6 +2583,46 @@ type Stream struct {
 	ClosedAt Time `json:"closedAt,omitempty,omitzero"`
 }
 
+// TakeCallsBody defines model for TakeCallsBody.
+type TakeCallsBody struct {
+	// Deployment The deployment whose calls it makes. It is registered if it is not.
+	Deployment string `json:"deployment"`
+
+	// Worker The name of the process, unique among those of the deployment.
+	Worker string `json:"worker"`
+
+	// Slots For how many calls it has room, with those in its hands.
+	Slots int64 `json:"slots"`
+
+	// Wait How long to wait for a call, at most `30s`.
+	Wait string `json:"wait,omitempty,omitzero"`
+
+	// Calls The calls in its hands: the `invocation` of each.
+	Calls        []string           `json:"calls,omitempty,omitzero"`
+	Registration WorkerRegistration `json:"registration,omitempty,omitzero"`
+}
+
+// TakenCall defines model for TakenCall.
+type TakenCall struct {
+	// Headers The headers of the call.
+	Headers map[string]string `json:"headers"`
+
+	// Seen Length of the run's log in the call; 0 for a step. It belongs to the answer.
+	Seen int64 `json:"seen"`
+
+	// Body The [call](function-contract.md#the-call).
+	Body interface{} `json:"body"`
+}
+
+// TakenCalls defines model for TakenCalls.
+type TakenCalls struct {
+	// Calls New calls.
+	Calls []TakenCall `json:"calls"`
+
+	// Over Which of the calls in hand are over: their answers do not matter any more. Stop them.
+	Over []string `json:"over"`
+}
+
 // Tick defines model for Tick.
 type Tick struct {
 	// Kind Where the tick comes from.
@@ -2849,6 +2893,21 @@ type Wait struct {
 
 // Work defines model for Work.
 type Work string
+
+// WorkerRegistration defines model for WorkerRegistration.
+type WorkerRegistration struct {
+	// Workflows Its workflows, to which new runs go.
+	Workflows []string `json:"workflows,omitempty,omitzero"`
+
+	// StepsOnly Whether it executes steps, and has no workflow.
+	StepsOnly bool `json:"stepsOnly,omitempty,omitzero"`
+
+	// Build The version of the program, such as its revision.
+	Build string `json:"build,omitempty,omitzero"`
+
+	// Schemas JSON Schemas by workflow.
+	Schemas Schemas `json:"schemas,omitempty,omitzero"`
+}
 
 // WorkflowSummary defines model for WorkflowSummary.
 type WorkflowSummary struct {
