@@ -115,6 +115,8 @@ type EventData struct {
 	// RequestDigest is the digest of the request that started the run. A repetition with the same idempotency key must
 	// have the same digest.
 	RequestDigest string `json:"requestDigest,omitempty"`
+	// Fork is set on the run_created of a run that goes on from events of another one.
+	Fork *Fork `json:"fork,omitempty"`
 	// Build is set on the run_created of a flow's run: the build of its deployment, with which the digest of the document
 	// begins. Versions of flows have the same IDs in other databases, and need not be the same there.
 	Build string `json:"build,omitempty"`

@@ -40,6 +40,10 @@ type Run struct {
 	// ContinuedFrom is the run with whose work this one goes on, and ContinuedAs the run that goes on with that of this one,
 	// which has ended; empty for none. The latter has its key, store and inboxes, and reports to its parent.
 	ContinuedFrom, ContinuedAs RunID
+	// ForkOf is the run whose first events this one begins with, and ForkSeq how many these are; empty and 0 for a run
+	// that begins by itself.
+	ForkOf  RunID
+	ForkSeq int64
 	// Limits are the limits that the run needs a slot of; nil for none. It starts once it has all of them, and holds them
 	// until it ends.
 	Limits []LimitUse

@@ -234,7 +234,7 @@ func startsAlone(requests []Request) bool {
 			return false
 		}
 	}
-	return requests[0].Type == entities.EventRunCreated
+	return requests[0].Type == entities.EventRunCreated && len(requests[0].Kept) == 0
 }
 
 // addFacts adds the facts that the decision on a request needs besides the run's row. It reports whether all are

@@ -197,7 +197,7 @@ const (
 
 // appendLocked locks the run, reads the facts, and writes the decision in the same transaction.
 func (l *Log) appendLocked(ctx context.Context, c call) (decision, error) {
-	if len(c.requests) >= longCall {
+	if c.events() >= longCall {
 		if err := l.long.Take(ctx, string(c.project), 1, longFactor); err != nil {
 			return decision{}, fmt.Errorf("wait to append: %w", err)
 		}

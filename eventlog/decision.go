@@ -84,6 +84,9 @@ func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 		d.messages = append(d.messages, cancelChild(d.after.Run, child, r))
 		return Outcome{Result: resultOf(d.after, now, nil, r, Result{Repeated: true})}
 	}
+	if len(r.Kept) > 0 {
+		return d.fork(f, r, now)
+	}
 	events, err := decideFenced(f, r, f.eventTime(now))
 	if errors.Is(err, errRepeated) {
 		earlier, created := f.earlierOf(r), f.markedBy(r) != nil && r.createsStep()

@@ -176,6 +176,10 @@ func (f *facts) loadFromLog(b *pgx.Batch, project entities.Project, r Request) {
 	}
 	f.loadForEnd(b, r)
 	switch r.Type {
+	case entities.EventRunCreated:
+		for _, token := range r.keptTokens() {
+			store.LockToken(b, project, token, f.holders)
+		}
 	case entities.EventHookCreated:
 		if !r.FreshToken {
 			store.LockToken(b, project, r.Data.Token, f.holders)

@@ -366,13 +366,29 @@ func (a *admission) admitRun(d, of *decision) error {
 	}
 	a.writes = append(a.writes, func(b *pgx.Batch) { a.gate.Insert(b, start, admitted) })
 	of.waits = !admitted.Granted
-	for i, m := range d.messages {
-		if m.RunID == run.ID && m.Work == message.WorkRun {
-			d.messages[i].Gated = of.waits
-		}
+	if err := d.gate(run, of.waits); err != nil {
+		return err
 	}
 	for _, id := range admitted.Cancel {
 		d.messages = append(d.messages, replaced(run, id))
+	}
+	return nil
+}
+
+// gate has the work of a new run wait for its slots, or not: its first invocation, and of a fork the steps that are
+// open. A fork with a step that waits for other slots has to start at once, since the step would not wait for the run.
+func (d *decision) gate(run *entities.Run, waits bool) error {
+	for i, m := range d.messages {
+		if m.RunID != run.ID || m.Work != message.WorkRun && m.Work != message.WorkStep {
+			continue
+		}
+		if m.Limits != nil && waits {
+			return &entities.ForkRefusedError{Reason: entities.ForkLimits, Text: "the run has to wait for slots of its limits, " +
+				"and step " + m.Subject + ", which is open, for slots of others: try again when there are some"}
+		}
+		if m.Limits == nil {
+			d.messages[i].Gated = waits
+		}
 	}
 	return nil
 }

@@ -154,6 +154,15 @@ func (c call) validate() error {
 	return nil
 }
 
+// events returns how many events the call appends, about.
+func (c call) events() int {
+	n := len(c.requests)
+	for _, r := range c.requests {
+		n += len(r.Kept)
+	}
+	return n
+}
+
 // invocation returns the companion if the caller is the run's own invocation, else nil.
 func (c call) invocation() Invocation {
 	i, _ := c.With.(Invocation)

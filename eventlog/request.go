@@ -30,6 +30,9 @@ type Request struct {
 	Unverified bool
 	// RerunOf is for the run_created of a copy, for the audit: the run that is copied.
 	RerunOf entities.RunID
+	// Kept is for the run_created of a fork: the events of the original that it begins with, from the first one. Data.Fork
+	// then names the original.
+	Kept []entities.Event
 	// Reserved is for a run_created: the server has told the run's ID to somebody, so that it may have been made long ago.
 	Reserved bool
 	// InBand says that the writer is the run's orchestrator, and SeqInBand how many in-band positions of the log it knows;
@@ -185,6 +188,11 @@ func (r Request) validate(now time.Time) error {
 	}
 	if err := r.checkData(now); err != nil {
 		return err
+	}
+	if len(r.Kept) > 0 {
+		if err := CheckKept(r.Kept); err != nil {
+			return err
+		}
 	}
 	if r.First != nil {
 		if err := (Request{Data: r.First.Data}).checkStorable(); err != nil {

@@ -89,12 +89,18 @@ func (s *Snapshot) createRun(e entities.Event) {
 		ContinuedFrom: e.Data.ContinuedFrom,
 	}
 	maps.Copy(s.Run.Attributes, e.Data.Attributes)
+	if fork := e.Data.Fork; fork != nil {
+		s.Run.ForkOf, s.Run.ForkSeq, s.Run.CreatedAt = fork.RunID, fork.Events, fork.At
+	}
 }
 
 func (s *Snapshot) applyToRun(e entities.Event) {
 	run := s.Run
 	switch e.Type {
 	case entities.EventRunStarted:
+		if e.Seq <= run.ForkSeq {
+			return // the original has started
+		}
 		run.Status = entities.RunRunning
 		if run.StartedAt == nil {
 			run.StartedAt = &e.CreatedAt

@@ -404,8 +404,8 @@ func (q *Queue) expire(ctx context.Context) error {
 	return err
 }
 
-// releaseGated makes the messages due of the runs $1 that had to wait for slots: those that were gated, and those
-// whose tickets were refused. They count as begun; see admit. It looks them up run by run: as a join, Postgres may read
+// releaseGated makes the messages due of the runs $1 that had to wait for slots: those that were gated, which a fork
+// has for open steps too, and those whose tickets were refused. They count as begun; see admit. It looks them up run by run: as a join, Postgres may read
 // all messages, and it may read all that wait if it searches those that are due later; see [notParked].
 var releaseGated = `
 	UPDATE messages SET due_at = now(), begins_run = false WHERE id = ANY (ARRAY (
@@ -416,7 +416,10 @@ var releaseGated = `
 			WHERE m.project = r.project AND m.deployment_id = r.deployment_id AND m.run_id = r.id AND m.work = ''
 				AND ` + isGated + `
 			UNION ALL
-			SELECT id FROM messages m WHERE m.run_id = r.id AND m.work = 'run' AND m.subject = '' AND ` + isGated + ` OFFSET 0
+			SELECT id FROM messages m WHERE m.run_id = r.id AND m.work = 'run' AND m.subject = '' AND ` + isGated + `
+			UNION ALL
+			SELECT id FROM messages m WHERE m.run_id = r.id AND m.work = 'step' AND m.due_at = ` + gated + `
+				AND NOT ` + needsSlots + ` OFFSET 0
 		) AS m))
 		AND lease = '' AND parked_at IS NULL`
 

@@ -78,7 +78,8 @@ var (
 		), happened AS MATERIALIZED (
 			SELECT workflow, metric, label, minute, date_bin('1 day', minute, 'epoch') AS day, took, count(*) AS count
 			FROM (
-				SELECT r.workflow_name AS workflow, m.metric, m.label, date_bin('1 minute', e.created_at, 'epoch') AS minute,
+				SELECT r.workflow_name AS workflow, m.metric, m.label,
+					date_bin('1 minute', CASE WHEN e.seq <= r.fork_seq THEN r.created_at ELSE e.created_at END, 'epoch') AS minute,
 					CASE WHEN m.since IS NULL THEN 0 ELSE ` + classOf(`e.created_at - m.since`) + ` END AS took
 				FROM new_events e
 				JOIN runs r ON r.id = e.run_id
@@ -90,6 +91,7 @@ var (
 					UNION ALL SELECT CASE WHEN e.cancelled THEN '` + stepCancelled + `' ELSE e.type END, s.name,
 						CASE WHEN e.type <> 'step_retrying' THEN s.created_at END
 					WHERE s.id IS NOT NULL) AS m(metric, label, since)
+				WHERE e.seq > r.fork_seq OR e.type = 'run_created' -- a fork has done nothing of what it keeps
 			) e GROUP BY 1, 2, 3, 4, 6
 		), names AS MATERIALIZED (
 			SELECT *, row_number() OVER (PARTITION BY metric, day, known ORDER BY workflow, label) AS rank

@@ -12,7 +12,7 @@ import (
 const runColumns = `id, project, deployment_id, workflow_name, status, spec_version, attributes,
 	driver, unique_key, idempotency_key, parent_id, parent_step, detached, deadline, forced_at, error_code,
 	last_seq, end_seq, created_at, updated_at, started_at, completed_at, store_seq, await, limits, step_limits,
-	seq_in_band, root_id, depth, continued_from, continued_as`
+	seq_in_band, root_id, depth, continued_from, continued_as, fork_of, fork_seq`
 
 // OfRun is the condition for run $1 of project $2. IS NOT DISTINCT FROM, which no index supports, keeps Postgres from
 // using an index that begins with the project. In a plan made while the table was small, such an index costs as little
@@ -221,13 +221,13 @@ func insertRun(r *entities.Run) pg.Write {
 			$8::text, $9::text, $10::text, $11::text, $12::text, $13::boolean, $14::timestamptz,
 			$15::timestamptz, $16::text, $17::bigint, $18::bigint, $19::timestamptz, $20::timestamptz, $21::timestamptz,
 			$22::timestamptz, $23::bigint, $24::jsonb, $25::jsonb, $26::jsonb, $27::bigint, $28::text, $29::integer,
-			$30::text, $31::text
+			$30::text, $31::text, $32::text, $33::bigint
 		WHERE true`, Args: []any{
 		r.ID, r.Project, r.DeploymentID, r.WorkflowName, r.Status, r.SpecVersion, r.Attributes,
 		r.Driver, r.UniqueKey, r.IdempotencyKey, r.ParentID, r.ParentStep, r.Detached, r.Deadline,
 		r.ForcedAt, r.ErrorCode, r.LastSeq, r.EndSeq, r.CreatedAt, r.UpdatedAt, r.StartedAt, r.CompletedAt,
 		r.StoreSeq, r.Await, r.Limits, r.StepLimits, r.SeqInBand, r.RootID, r.Depth,
-		r.ContinuedFrom, r.ContinuedAs,
+		r.ContinuedFrom, r.ContinuedAs, r.ForkOf, r.ForkSeq,
 	}}
 }
 

@@ -26,9 +26,10 @@ type RunFilter struct {
 	Created, Ended Window
 	// ByEnd orders the list by when the runs ended. It leaves out those that have not.
 	ByEnd bool
-	// UniqueKey and ParentID are fields of [entities.Run].
+	// UniqueKey, ParentID and ForkOf are fields of [entities.Run].
 	UniqueKey string
 	ParentID  entities.RunID
+	ForkOf    entities.RunID
 	// Attributes are the values that the runs must have, by key; at most 8.
 	Attributes map[string]string
 }
@@ -54,7 +55,7 @@ func (f RunFilter) statuses() []entities.RunStatus {
 // beyondAttributes reports whether the filter has conditions other than attributes and the time window.
 func (f RunFilter) beyondAttributes() bool {
 	return f.WorkflowName != "" || f.Status != "" || len(f.AnyStatus) > 0 || f.Open || f.ErrorCode != "" ||
-		f.UniqueKey != "" || f.ParentID != ""
+		f.UniqueKey != "" || f.ParentID != "" || f.ForkOf != ""
 }
 
 // Validate fails with [entities.ErrInvalid].
@@ -73,8 +74,11 @@ func (f RunFilter) Validate() error {
 			return err
 		}
 	}
-	if f.ParentID != "" {
-		if err := entities.ValidateID("parent", string(f.ParentID)); err != nil {
+	for what, id := range map[string]entities.RunID{"parent": f.ParentID, "forkOf": f.ForkOf} {
+		if id == "" {
+			continue
+		}
+		if err := entities.ValidateID(what, string(id)); err != nil {
 			return err
 		}
 	}
@@ -117,6 +121,7 @@ func (f *RunFilter) MayMatch(r entities.Run) bool {
 	return (f.WorkflowName == "" || r.WorkflowName == f.WorkflowName) &&
 		(f.UniqueKey == "" || r.UniqueKey == f.UniqueKey) &&
 		(f.ParentID == "" || r.ParentID == f.ParentID) &&
+		(f.ForkOf == "" || r.ForkOf == f.ForkOf) &&
 		f.Created.has(r.CreatedAt)
 }
 

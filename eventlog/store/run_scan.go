@@ -115,5 +115,8 @@ func (s *runSearch) identity() string {
 	if s.ParentID != "" {
 		sql.WriteString(` AND parent_id <> '' AND parent_id = ` + s.args.Add(s.ParentID))
 	}
+	if s.ForkOf != "" {
+		sql.WriteString(` AND fork_of <> '' AND fork_of = ` + s.args.Add(s.ForkOf))
+	}
 	return sql.String()
 }

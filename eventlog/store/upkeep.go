@@ -80,13 +80,13 @@ func RewriteRun(b *pgx.Batch, r *entities.Run) {
 			completed_at = $13, driver = $14::text, unique_key = $15, idempotency_key = $16, parent_id = $17,
 			parent_step = $18, detached = $19, deadline = $20, forced_at = $21, store_seq = $22, await = NULL,
 			limits = $23, step_limits = $24, seq_in_band = $25, root_id = $26, depth = $27,
-			continued_from = $28, continued_as = $29
+			continued_from = $28, continued_as = $29, fork_of = $30, fork_seq = $31
 		WHERE id = $1`,
 		r.ID, r.DeploymentID, r.WorkflowName, r.Status, r.SpecVersion, r.Attributes,
 		r.ErrorCode, r.LastSeq, r.EndSeq, r.CreatedAt, r.UpdatedAt, r.StartedAt, r.CompletedAt,
 		r.Driver, r.UniqueKey, r.IdempotencyKey, r.ParentID, r.ParentStep, r.Detached, r.Deadline,
 		r.ForcedAt, r.StoreSeq, r.Limits, r.StepLimits, r.SeqInBand, r.RootID, r.Depth,
-		r.ContinuedFrom, r.ContinuedAs)
+		r.ContinuedFrom, r.ContinuedAs, r.ForkOf, r.ForkSeq)
 }
 
 // DeleteRows queues the deletion of all rows that follow from a run's log, except its own.
