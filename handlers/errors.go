@@ -99,6 +99,8 @@ var statuses = []struct {
 	{admin.ErrPaused, http.StatusServiceUnavailable, "project_paused"},
 	{entities.ErrKeyTaken, http.StatusConflict, "key_taken"},
 	{entities.ErrKeyReused, http.StatusConflict, "idempotency_mismatch"},
+	{entities.ErrForkRefused, http.StatusConflict, "fork_refused"},
+	{entities.ErrForkTooLarge, http.StatusRequestEntityTooLarge, "fork_too_large"},
 	{flow.ErrPayloadTooLarge, http.StatusRequestEntityTooLarge, "payload_too_large"},
 	{flow.ErrFaults, http.StatusUnprocessableEntity, "invalid_flow"},
 	{schema.ErrViolations, http.StatusUnprocessableEntity, "schema_violated"},

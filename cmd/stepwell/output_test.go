@@ -45,6 +45,8 @@ var apiCommands = []string{
 	"runs rerun " + anyRun + " --deployment latest --idempotency-key i",
 	"runs rerun --error-code card_declined --workflow order --status failed --deployment latest --idempotency-key b --limit 5",
 	"runs rerun --workflow order --dry-run",
+	"runs fork " + anyRun + " --at 3 --idempotency-key i",
+	"runs fork --workflow order --dry-run",
 	"runs list --error-code card_declined --limit 1",
 	"failures --window 1h",
 	"workflows --limit 5",

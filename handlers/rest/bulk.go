@@ -10,6 +10,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
@@ -25,6 +26,8 @@ const (
 	maxBulkIDs = 100
 	// maxBulkPages limits the pages that a request reads to find runs to rerun, or messages.
 	maxBulkPages = 100
+	// maxBulkEvents ends a request that starts forks once these have kept as many events: ten of the longest.
+	maxBulkEvents = 10 * eventlog.MaxForkEvents
 )
 
 // cancelRun cancels a run, or asks it to cancel if there is a grace. Cancelling it again answers with the run
@@ -168,6 +171,7 @@ type rerunsRequest struct {
 	} `json:"filter"`
 	Deployment     string `json:"deployment"`
 	IdempotencyKey string `json:"idempotencyKey"`
+	From           string `json:"from"`
 	DryRun         bool   `json:"dryRun"`
 	Limit          int    `json:"limit"`
 	Cursor         string `json:"cursor"`
@@ -189,7 +193,7 @@ func (b rerunsRequest) runs() (store.RunFilter, error) {
 		return f, badField("idempotencyKey", "it is missing: without one, a repeated request starts runs twice")
 	}
 	return f, cmp.Or(checkNameField("idempotencyKey", b.IdempotencyKey), checkIDField("deployment", b.Deployment),
-		validateBulkLimit(b.Limit))
+		checkFrom(b.From, f.Status), validateBulkLimit(b.Limit))
 }
 
 // batch is what the idempotency keys of the copies begin with that requests with this idempotency key start. The ID of
@@ -209,9 +213,10 @@ func (s *Server) rerunRuns(r *request) error {
 }
 
 // rerunMatching starts copies of the runs that match the filter or, in a dry run, only counts them. It reads a limited
-// number of pages, so it may leave runs for the next request that are beyond many that the batch has copied.
+// number of pages, and keeps a limited number of events, so it may leave runs for the next request.
 func (s *Server) rerunMatching(r *request, f store.RunFilter, body rerunsRequest) (api.CopiedRuns, error) {
 	result := api.CopiedRuns{RunIds: []string{}, Refused: []api.RefusedRun{}, Cursor: body.Cursor}
+	kept := int64(0)
 	for range maxBulkPages {
 		page := pg.Page{Limit: bulkPage, Cursor: result.Cursor}
 		runs, next, err := store.ListRuns(r.ctx(), s.Reader, r.project(), f, page)
@@ -223,10 +228,11 @@ func (s *Server) rerunMatching(r *request, f store.RunFilter, body rerunsRequest
 			return result, err
 		}
 		for i, run := range left {
-			if err := s.rerunOne(r, run, body, &result); err != nil {
+			started, err := s.rerunOne(r, run, body, &result)
+			if err != nil {
 				return result, err
 			}
-			if result.Matched == int64(body.Limit) {
+			if kept += started.ForkSeq; result.Matched == int64(body.Limit) || kept >= maxBulkEvents {
 				result.More = i+1 < len(left) || next != ""
 				result.Cursor = ""
 				if result.More {
@@ -259,27 +265,30 @@ func (s *Server) notYetRerun(r *request, runs []entities.Run, body rerunsRequest
 }
 
 // rerunOne starts a copy of a run. What keeps this run alone from being copied does not fail the request.
-func (s *Server) rerunOne(r *request, original entities.Run, body rerunsRequest, result *api.CopiedRuns) error {
+func (s *Server) rerunOne(
+	r *request, original entities.Run, body rerunsRequest, result *api.CopiedRuns,
+) (entities.Run, error) {
 	result.Matched++
 	if len(result.RunIds) < maxBulkIDs {
 		result.RunIds = append(result.RunIds, string(original.ID))
 	}
 	if body.DryRun {
-		return nil
+		return entities.Run{}, nil
 	}
 	started, err := s.rerun(r, original, api.RerunRunBody{
-		Deployment: body.Deployment, IdempotencyKey: body.batch() + string(original.ID),
+		Deployment: body.Deployment, IdempotencyKey: body.batch() + string(original.ID), From: body.From,
 	})
+	read.ReuseMemory(r.ctx())
 	if refusesOne(err) {
 		if len(result.Refused) < maxBulkIDs {
 			result.Refused = append(result.Refused, api.RefusedRun{RunID: string(original.ID), Message: err.Error()})
 		}
-		return nil
+		return entities.Run{}, nil
 	}
 	if started.created {
 		result.Started++
 	}
-	return err
+	return started.run, err
 }
 
 // refusesOne reports whether an error is about one run of many: its key is taken, its deployment is gone, retention has
@@ -288,6 +297,7 @@ func (s *Server) rerunOne(r *request, original entities.Run, body rerunsRequest,
 func refusesOne(err error) bool {
 	return slices.ContainsFunc([]error{
 		entities.ErrKeyTaken, entities.ErrKeyReused, message.ErrDeploymentNotFound, entities.ErrRunNotFound,
-		entities.ErrInvalid, entities.ErrConflict, codec.ErrTooLarge, codec.ErrMalformed,
+		entities.ErrInvalid, entities.ErrConflict, entities.ErrForkRefused, entities.ErrForkTooLarge,
+		codec.ErrTooLarge, codec.ErrMalformed,
 	}, func(refusal error) bool { return errors.Is(err, refusal) })
 }

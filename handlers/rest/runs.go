@@ -81,6 +81,9 @@ func newRunJSON(r entities.Run) api.Run {
 	if v.Attributes == nil {
 		v.Attributes = map[string]string{}
 	}
+	if r.ForkOf != "" {
+		v.ForkOf = &api.ForkOf{RunID: string(r.ForkOf), Events: r.ForkSeq}
+	}
 	if r.Status == entities.RunFailed {
 		v.Error = newFailureJSON(r.ErrorCode, nil)
 	}
@@ -279,7 +282,8 @@ func (r *request) runFilter() store.RunFilter {
 	f := store.RunFilter{
 		WorkflowName: r.QueryParam("workflow"), DeploymentID: r.QueryParam("deployment"), AnyStatus: r.statuses(),
 		UniqueKey: r.QueryParam("key"), ParentID: entities.RunID(r.QueryParam("parentId")),
-		ByEnd: r.QueryParam("orderBy") == orderByEnd, ErrorCode: r.QueryParam("errorCode"),
+		ForkOf: entities.RunID(r.QueryParam("forkOf")),
+		ByEnd:  r.QueryParam("orderBy") == orderByEnd, ErrorCode: r.QueryParam("errorCode"),
 	}
 	for name, values := range r.QueryParams() {
 		if key, ok := strings.CutPrefix(name, attributePrefix); ok {

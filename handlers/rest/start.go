@@ -389,10 +389,18 @@ type startedRun struct {
 
 // rerun starts a copy of a run.
 func (s *Server) rerun(r *request, original entities.Run, body api.RerunRunBody) (started startedRun, err error) {
+	if err = checkPlace(body, original); err != nil {
+		return started, err
+	}
 	if started.event, err = s.rerunEvent(r, original, body); err != nil {
 		return started, err
 	}
-	inboxes, err := s.inboxesOf(r, original)
+	var inboxes []string
+	if isFork(body) {
+		err = s.keep(r, original, body, &started.event)
+	} else {
+		inboxes, err = s.inboxesOf(r, original)
+	}
 	if err != nil {
 		return started, err
 	}
@@ -422,7 +430,7 @@ func (s *Server) rerunEvent(r *request, original entities.Run, body api.RerunRun
 		Data: entities.EventData{
 			Driver: original.Driver, WorkflowName: original.WorkflowName, Attributes: first.Data.Attributes,
 			AllowReserved: first.Data.AllowReserved, UniqueKey: original.UniqueKey, IdempotencyKey: body.IdempotencyKey,
-			RequestDigest: incoming.Digest([]byte("rerun " + string(original.ID) + " " + body.Deployment)),
+			RequestDigest: incoming.Digest([]byte("rerun " + string(original.ID) + " " + body.Deployment + placeOf(body))),
 			Limits:        first.Data.Limits, PriorityMS: first.Data.PriorityMS, Build: first.Data.Build,
 		},
 	}

@@ -31,6 +31,7 @@ type runsCmd struct {
 	Pause      pauseRunCmd      `cmd:"" help:"Call nothing of a run until it is resumed."`
 	Resume     resumeRunCmd     `cmd:"" help:"Let a paused run go on."`
 	Rerun      rerunCmd         `cmd:"" help:"Start a copy of a run, or of all that match a filter."`
+	Fork       forkCmd          `cmd:"" help:"Go on from where a run failed, or all that match a filter did, in new runs."`
 	Children   childrenCmd      `cmd:"" help:"List the children of a run."`
 	Attributes runAttributesCmd `cmd:"" help:"Show or change the attributes of a run."`
 	Store      runStoreCmd      `cmd:"" help:"Show the store of a run, or one of its values."`
@@ -72,6 +73,7 @@ type runListFilter struct {
 	//nolint:lll // a tag cannot be broken
 	Status []string `enum:"pending,running,completed,failed,cancelled" placeholder:"STATUS" help:"${inStatus} May be repeated."`
 	runFilter
+	ForkOf      string   `placeholder:"ID" help:"Select forks of this run."`
 	Deployment  string   `placeholder:"ID" help:"Select runs of this deployment."`
 	EndedAfter  timeFlag `placeholder:"TIME" help:"Select runs that ended since ${time}."`
 	ErrorCode   string   `placeholder:"CODE" help:"Select failed runs whose error has this code."`
@@ -81,7 +83,7 @@ type runListFilter struct {
 func (f runListFilter) query(s *Session) (url.Values, error) {
 	query := url.Values{
 		"workflow": {f.Workflow}, "deployment": {f.Deployment}, "key": {f.Key}, "errorCode": {f.ErrorCode},
-		"parentId": {f.Parent}, "status": f.Status,
+		"parentId": {f.Parent}, "forkOf": {f.ForkOf}, "status": f.Status,
 	}
 	for name, flags := range map[string][2]timeFlag{
 		"created": {f.CreatedAfter, f.CreatedBefore}, "ended": {f.EndedAfter, f.EndedBefore},
@@ -238,7 +240,7 @@ func (s *Session) printRun(r api.Run) error {
 		{"deployment", r.Deployment},
 		{"driver", r.Driver},
 		{"key", r.Key},
-		{"parent", r.ParentID},
+		{"parent", r.ParentID}, {"fork of", forkText(r.ForkOf)},
 		{"root", r.RootID},
 		{"continues", r.ContinuedFrom},
 		{"continued as", r.ContinuedAs},
@@ -438,7 +440,10 @@ type rerunCmd struct {
 }
 
 // Run starts a copy of the run with the ID, or of those that the flags select.
-func (c rerunCmd) Run(ctx context.Context, s *Session) error {
+func (c rerunCmd) Run(ctx context.Context, s *Session) error { return c.copy(ctx, s, jsonBody{}) }
+
+// copy starts copies that go on from a place, which says the fields of the request.
+func (c rerunCmd) copy(ctx context.Context, s *Session, place jsonBody) error {
 	filter, err := c.conditions(s, c.Status)
 	if err != nil {
 		return err
@@ -450,8 +455,8 @@ func (c rerunCmd) Run(ctx context.Context, s *Session) error {
 	case c.ID != "" && (len(filter) > 0 || c.DryRun || c.Limit != 0):
 		return usageErrorf("give either the ID of a run, or flags that select runs")
 	case c.ID != "":
-		body := jsonBody{"deployment": c.Deployment, "idempotencyKey": c.IdempotencyKey}.omitZero()
-		return c.start(ctx, s, path("runs", c.ID, "rerun"), body)
+		maps.Copy(place, jsonBody{"deployment": c.Deployment, "idempotencyKey": c.IdempotencyKey}.omitZero())
+		return c.start(ctx, s, path("runs", c.ID, "rerun"), place)
 	case len(filter) == 0:
 		return usageErrorf("give the ID of a run, or flags that select runs, such as --error-code; --dry-run shows them")
 	case c.Wait || c.WaitTimeout != 0:
@@ -459,10 +464,11 @@ func (c rerunCmd) Run(ctx context.Context, s *Session) error {
 	case c.IdempotencyKey == "" && !c.DryRun:
 		return usageErrorf("--idempotency-key is missing: without one, a repeated command starts runs twice")
 	default:
-		return s.changeMatching(ctx, path("runs", "rerun"), jsonBody{
+		maps.Copy(place, jsonBody{
 			"filter": filter, "deployment": c.Deployment, "idempotencyKey": c.IdempotencyKey,
 			"dryRun": c.DryRun, "limit": c.Limit,
-		}, func(result bulkResult) error {
+		})
+		return s.changeMatching(ctx, path("runs", "rerun"), place, func(result bulkResult) error {
 			for _, r := range result.Refused {
 				s.note("%s: %s", r.RunID, r.Message)
 			}

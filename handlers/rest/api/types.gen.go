@@ -982,6 +982,15 @@ type FlowGraphStep_Items struct {
 	Undone int64 `json:"undone,omitempty,omitzero"`
 }
 
+// ForkOf With which events of which run a fork begins.
+type ForkOf struct {
+	// RunID The original.
+	RunID string `json:"runId"`
+
+	// Events How many events of the original it has kept.
+	Events int64 `json:"events"`
+}
+
 // Found defines model for Found.
 type Found struct {
 	// Data What was found: workflows, the best match first, a key, and attributes, the most used first.
@@ -1942,6 +1951,14 @@ type RerunRunBody struct {
 
 	// IdempotencyKey Makes the request idempotent.
 	IdempotencyKey string `json:"idempotencyKey,omitempty,omitzero"`
+
+	// From Where to go on: from the start, or from where a run failed or was cancelled. What was finished before the
+	// step that failed is kept, and the step is executed anew. If no step has failed last, the run's function is
+	// called again. A run that has undone steps is refused.
+	From string `json:"from,omitempty,omitzero"`
+
+	// At How many events of the original to keep. It excludes `from`.
+	At int64 `json:"at,omitempty,omitzero"`
 }
 
 // ResumedHook defines model for ResumedHook.
@@ -1999,6 +2016,9 @@ type Run struct {
 
 	// Depth How many runs led to it; missing for none.
 	Depth int64 `json:"depth,omitempty,omitzero"`
+
+	// ForkOf With which events of which run a fork begins.
+	ForkOf *ForkOf `json:"forkOf,omitempty"`
 
 	// CreatedAt RFC 3339 in UTC, to the millisecond.
 	CreatedAt Time `json:"createdAt"`

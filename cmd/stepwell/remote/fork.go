@@ -1,0 +1,33 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/stepwell-dev/stepwell/handlers/rest/api"
+)
+
+// forkText says from which event of which run a run goes on; empty for none.
+func forkText(f *api.ForkOf) string {
+	if f == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s, event %d", f.RunID, f.Events)
+}
+
+type forkCmd struct {
+	rerunCmd
+	At int64 `placeholder:"NUMBER" help:"Keep this many events; by default, those before the step that failed."`
+}
+
+// Run starts a run that goes on from the place in the log of the run with the ID, or from the failures of those that the
+// flags select.
+func (c forkCmd) Run(ctx context.Context, s *Session) error {
+	if c.At != 0 {
+		if c.ID == "" {
+			return usageErrorf("--at needs the ID of a run")
+		}
+		return c.copy(ctx, s, jsonBody{"at": c.At})
+	}
+	return c.copy(ctx, s, jsonBody{"from": "failure"})
+}
