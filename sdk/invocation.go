@@ -156,7 +156,8 @@ func (a *App) newExecution(d Definition, c call) *execution {
 		store: values{}, attributes: values{}, inboxes: map[string]bool{}, randoms: randoms{},
 	}
 	x.root = &cancelScope{exec: x, run: true}
-	if len(c.Events) > 0 {
+	if x.seed = c.Run.ID; len(c.Events) > 0 {
+		x.seed = cmp.Or(c.Events[0].Data.Fork.Seed, x.seed)
 		for key, value := range c.Events[0].Data.Attributes {
 			data, _ := json.Marshal(value) // texts always encode
 			x.attributes[key] = entry{data, func() int64 { return 0 }}

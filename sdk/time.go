@@ -82,7 +82,7 @@ func (w *Context) Rand() *rand.Rand {
 	w.co.Check()
 	random := w.exec.randoms[w.co.Scope]
 	if random == nil {
-		seed := sha256.Sum256([]byte(w.exec.info.ID + "/" + w.co.Scope.Path()))
+		seed := sha256.Sum256([]byte(w.exec.seed + "/" + w.co.Scope.Path()))
 		random = rand.New(rand.NewChaCha8(seed)) //nolint:gosec // its numbers are to be the same in each replay
 		w.exec.randoms[w.co.Scope] = random
 	}

@@ -126,6 +126,7 @@ type execution struct {
 	engine  *engine.Engine
 	app     *App
 	info    RunInfo
+	seed    string // of random numbers: the ID of the run, or of that whose log it goes on with
 	options workflowOptions
 	onEnd   []func(*Context, error)
 	output  json.RawMessage // of the workflow's function, as failed is

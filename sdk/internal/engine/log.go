@@ -43,6 +43,10 @@ type Data struct {
 	// Attributes are those that a run has from its beginning, and Changes are changes of them.
 	Attributes map[string]string `json:"attributes"`
 	Changes    []Change          `json:"changes"`
+	// Fork is set on the first event of a run that goes on from events of another one.
+	Fork struct {
+		Seed string `json:"seed"`
+	} `json:"fork"`
 	// Step describes a step that was created.
 	Step struct {
 		ChildID string `json:"childId"`

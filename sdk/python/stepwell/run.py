@@ -53,7 +53,9 @@ class _Handle:
         """Returns random numbers, a sequence for each task. They can be guessed: secrets come from run.do."""
         path = self._x.loop.scope().path
         if path not in self._randoms:
-            self._randoms[path] = random.Random(hashlib.sha256(f"{self.info.id}/{path}".encode()).digest())
+            fork = self._x.engine.events[0].data.get("fork") or {}  # of a run that goes on with the log of another one
+            seed = fork.get("seed", self.info.id)
+            self._randoms[path] = random.Random(hashlib.sha256(f"{seed}/{path}".encode()).digest())
         return self._randoms[path]
 
     def uuid4(self) -> uuid.UUID:
