@@ -39,6 +39,7 @@ func TestWorkflowsAndFailures(t *testing.T) {
 			i.workflowsScene(b)
 			i.rerunScene(b)
 			i.withoutPayloadsScene(b)
+			i.forkScene(b)
 			compareScene(b, orders[0], orders[1])
 		})
 	}
@@ -123,6 +124,27 @@ func (i *installation) withoutPayloadsScene(b *tab) {
 	b.fill("input[name=key]", apiKey)
 	b.click("Sign in")
 	b.until("the role", `document.querySelector(".role").innerText === "admin"`)
+}
+
+// forkScene goes on from the failure of a run, and from an event of its log: the runs name each other.
+func (i *installation) forkScene(b *tab) {
+	var list struct{ Data []struct{ ID string } }
+	i.call("GET", "/v1/runs?workflow=refund&order=asc&limit=1", nil, &list)
+	run := list.Data[0].ID
+	b.open("/ui/default/runs/" + run)
+	b.click("Go on from the failure …")
+	b.shows("What is finished is not done again.")
+	b.accessible()
+	b.look("fork")
+	b.click("Start the fork")
+	b.until("the fork, which names its original", `!location.pathname.includes(`+quote(run)+`) && document.querySelector(".facts a[href*=\"`+run+`/log\"]")`)
+	b.open("/ui/default/runs/" + run + "/log#e2")
+	b.click("Go on from here …")
+	b.shows("keeps the first 2 events")
+	b.click("Start the fork")
+	b.until("the second fork", `!location.pathname.includes(`+quote(run)+`) && document.body.innerText.includes("goes on from")`)
+	b.open("/ui/default/runs/" + run)
+	b.until("both forks", `[...document.querySelectorAll(".facts dt")].find((e) => e.innerText === "forks")?.nextSibling.querySelectorAll("a").length === 2`)
 }
 
 func (i *installation) runsOf(workflow string) int {

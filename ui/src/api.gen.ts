@@ -80,6 +80,12 @@ export type Failure = {
   details?: unknown;
 };
 
+// With which events of which run a fork begins.
+export type ForkOf = {
+  runId: string;
+  events: number;
+};
+
 export type Run = {
   id: string;
   workflow: string;
@@ -93,6 +99,7 @@ export type Run = {
   continuedAs?: string;
   rootId?: string;
   depth?: number;
+  forkOf?: ForkOf;
   createdAt: Time;
   startAt?: Time;
   startedAt?: Time;
@@ -1301,7 +1308,7 @@ export interface Api {
   // List runs, newest first
   "GET /v1/runs": {
     path: {  };
-    query: { "workflow"?: string; "status"?: Array<RunStatus>; "need"?: Need; "deployment"?: string; "key"?: string; "errorCode"?: string; "parentId"?: string; "createdAfter"?: string; "createdBefore"?: string; "endedAfter"?: string; "endedBefore"?: string; [key: `attribute.${string}`]: string; "orderBy"?: "created" | "ended" | "need"; "include"?: "reason"; "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    query: { "workflow"?: string; "status"?: Array<RunStatus>; "need"?: Need; "deployment"?: string; "key"?: string; "errorCode"?: string; "parentId"?: string; "forkOf"?: string; "createdAfter"?: string; "createdBefore"?: string; "endedAfter"?: string; "endedBefore"?: string; [key: `attribute.${string}`]: string; "orderBy"?: "created" | "ended" | "need"; "include"?: "reason"; "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
     body: null;
     answer: {
       data: Array<Run>;
@@ -1311,7 +1318,7 @@ export interface Api {
   // Count the runs of a list
   "GET /v1/runs/count": {
     path: {  };
-    query: { "workflow"?: string; "status"?: Array<RunStatus>; "need"?: Need; "deployment"?: string; "key"?: string; "errorCode"?: string; "parentId"?: string; "createdAfter"?: string; "createdBefore"?: string; "endedAfter"?: string; "endedBefore"?: string; [key: `attribute.${string}`]: string };
+    query: { "workflow"?: string; "status"?: Array<RunStatus>; "need"?: Need; "deployment"?: string; "key"?: string; "errorCode"?: string; "parentId"?: string; "forkOf"?: string; "createdAfter"?: string; "createdBefore"?: string; "endedAfter"?: string; "endedBefore"?: string; [key: `attribute.${string}`]: string };
     body: null;
     answer: RunCount;
   };
@@ -1376,6 +1383,8 @@ export interface Api {
     body: {
       deployment?: string;
       idempotencyKey?: string;
+      from?: "start" | "failure";
+      at?: number;
     };
     answer: Run;
   };
@@ -1457,6 +1466,7 @@ export interface Api {
       };
       deployment?: string;
       idempotencyKey?: string;
+      from?: "start" | "failure";
       dryRun?: boolean;
       limit?: number;
       cursor?: string;
@@ -1712,7 +1722,7 @@ export interface Api {
   // Follow what changes, for a view
   "GET /v1/live": {
     path: {  };
-    query: { "run"?: string; "after"?: number; "runs"?: boolean; "topics"?: boolean; "workflow"?: string; "status"?: Array<RunStatus>; "deployment"?: string; "key"?: string; "errorCode"?: string; "parentId"?: string; "createdAfter"?: string; "createdBefore"?: string; "endedAfter"?: string; "endedBefore"?: string; [key: `attribute.${string}`]: string };
+    query: { "run"?: string; "after"?: number; "runs"?: boolean; "topics"?: boolean; "workflow"?: string; "status"?: Array<RunStatus>; "deployment"?: string; "key"?: string; "errorCode"?: string; "parentId"?: string; "forkOf"?: string; "createdAfter"?: string; "createdBefore"?: string; "endedAfter"?: string; "endedBefore"?: string; [key: `attribute.${string}`]: string };
     body: null;
     answer: null;
   };

@@ -21,7 +21,7 @@ import type { StartProps } from "./start";
 
 const Start = lazyPart<StartProps>("the form", async () => (await import("./tools")).Start);
 
-type Open = "" | "cancel" | "rerun" | "start";
+type Open = "" | "cancel" | "rerun" | "fork" | "start";
 
 // Actions are what one can do with the run as it is now. What helps a run that waits is in the box that says why.
 export function Actions({ run, done }: { run: Run; done: () => void }) {
@@ -32,9 +32,11 @@ export function Actions({ run, done }: { run: Run; done: () => void }) {
   return (
     <div class="actions">
       {(ended || run.driver === "server") && <Gated permission="write" act={show("rerun")}>Rerun …</Gated>}
+      {run.driver === "server" && (run.status === "failed" || run.status === "cancelled") && <Gated permission="write" act={show("fork")}>Go on from the failure …</Gated>}
       {!ended && <Gated permission="write" act={show("cancel")}>Cancel …</Gated>}
       {open.value === "cancel" && <Cancel run={run} done={done} close={close} />}
       {open.value === "rerun" && <Rerun run={run} close={close} change={show("start")} />}
+      {open.value === "fork" && <Fork run={run} close={close} />}
       {open.value === "start" && <Start like={run} close={close} />}
     </div>
   );
@@ -150,6 +152,26 @@ function Rerun({ run, close, change }: Omit<Props, "done"> & { change: () => voi
       {run.driver === "server" && <p><button type="button" disabled={!may("read")} title={may("read") ? "" : needs("read")} onClick={change}>With changes …</button></p>}
       <label>Deployment<input value={deployment.value} placeholder={run.deployment} onInput={(e) => (deployment.value = e.currentTarget.value.trim())} /></label>
       <Commands cli={`stepwell runs rerun ${run.id}${deployment.value ? ` --deployment ${quote(deployment.value)}` : ""} --idempotency-key ${key}`}
+        curl={curl(server, "POST", addressOf("POST /v1/runs/{id}/rerun", { path }), JSON.stringify(body))} />
+    </Dialog>
+  );
+}
+
+// Fork starts a run that goes on from an event of this one, or from its failure.
+export function Fork({ run, at, close }: Omit<Props, "done"> & { at?: number }) {
+  const deployment = useSignal("");
+  const key = useId();
+  const body = { idempotencyKey: key, ...(at ? { at } : { from: "failure" as const }), ...(deployment.value && { deployment: deployment.value }) };
+  const path = { id: run.id };
+  const act = async () => {
+    const started = await call(project.value, "POST /v1/runs/{id}/rerun", { path, body });
+    go(href(["runs", started.id]));
+  };
+  return (
+    <Dialog title={at ? `Go on from event ${at}` : "Go on from the failure"} button="Start the fork" act={act} close={close}>
+      <p>A new run keeps {at ? (at === 1 ? "the first event" : `the first ${at} events`) : "what was finished before the step that failed"}, and goes on from there. What is finished is not done again. This run stays as it is.</p>
+      <label>Deployment<input value={deployment.value} placeholder={run.deployment} onInput={(e) => (deployment.value = e.currentTarget.value.trim())} /></label>
+      <Commands cli={`stepwell runs fork ${run.id}${at ? ` --at ${at}` : ""}${deployment.value ? ` --deployment ${quote(deployment.value)}` : ""} --idempotency-key ${key}`}
         curl={curl(server, "POST", addressOf("POST /v1/runs/{id}/rerun", { path }), JSON.stringify(body))} />
     </Dialog>
   );

@@ -165,11 +165,21 @@ function Head({ run: r, why, refresh }: { run: Run; why: Explanation | null; ref
         {r.parentId && <div><dt>parent</dt><dd><a class="mono" href={href(["runs", r.parentId])}>…{r.parentId.slice(-8)}</a></dd></div>}
         {r.continuedFrom && <div><dt>continues</dt><dd><a class="mono" href={href(["runs", r.continuedFrom])}>…{r.continuedFrom.slice(-8)}</a></dd></div>}
         {r.continuedAs && <div><dt>continued as</dt><dd><a class="mono" href={href(["runs", r.continuedAs])}>…{r.continuedAs.slice(-8)}</a></dd></div>}
+        {r.forkOf && <div><dt>goes on from</dt><dd><a class="mono" href={`${href(["runs", r.forkOf.runId, "log"])}#e${r.forkOf.events}`}>…{r.forkOf.runId.slice(-8)}</a> <span class="quiet">event {r.forkOf.events}</span></dd></div>}
+        {hasEnded(r) && r.driver === "server" && <Forks of={r.id} />}
         {r.deadline && !hasEnded(r) && <div><dt>deadline</dt><dd><Age at={r.deadline} /></dd></div>}
         {Object.entries(r.attributes).map(([name, value]) => <div><dt>{name}</dt><dd>{value || <span class="quiet">empty</span>}</dd></div>)}
       </dl>
       </About>
     </header>
+  );
+}
+
+// Forks are the newest runs that go on from this one.
+function Forks({ of }: { of: string }) {
+  const forks = useResource((signal) => call(project.value, "GET /v1/runs", { query: { forkOf: of, limit: 3 }, signal }), [of]).data.value?.data ?? [];
+  return forks.length === 0 ? null : (
+    <div><dt>forks</dt><dd>{forks.map((f, i) => <>{i > 0 && ", "}<a class="mono" href={href(["runs", f.id])}>…{f.id.slice(-8)}</a></>)}</dd></div>
   );
 }
 
