@@ -3,32 +3,65 @@ package e2e
 import (
 	"net/http"
 	"os/exec"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
 // pythonSDK is a program of the Python SDK's tests on a server whose calls are signed.
-func pythonSDK(t *testing.T, s *server, program string) *exec.Cmd {
+func pythonSDK(t *testing.T, s *server, program ...string) *exec.Cmd {
 	t.Helper()
 	r := request(t, http.MethodPost, s.url()+"/v1/signing-keys", nil).want(t, http.StatusCreated)
 	secret := decode[struct{ Secret string }](t, r).Secret
-	cmd := exec.Command("python3", "../sdk/python/tests/"+program)
+	cmd := exec.Command("python3", program...)
+	cmd.Dir = "../sdk/python/tests"
 	cmd.Env = cleanEnv("STEPWELL_URL="+s.url(), "STEPWELL_API_KEY="+apiKey, "STEPWELL_SIGNING_KEYS="+secret)
 	return cmd
 }
 
-// TestPythonSDKDoesAllOnAServer runs what the Python SDK has on a server.
+// TestPythonSDKDoesAllOnAServer runs what the Python SDK has on a server that calls it, and as a worker.
 func TestPythonSDKDoesAllOnAServer(t *testing.T) {
 	t.Parallel()
 	skipIfShort(t)
-	s := newServer(t)
-	out, err := pythonSDK(t, s, "live.py").CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v:\n%s", err, out)
+	for name, program := range map[string][]string{"called": {"live.py"}, "worker": {"live.py", "pull"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newServer(t)
+			out, err := pythonSDK(t, s, program...).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v:\n%s", err, out)
+			}
+			t.Logf("%s", out)
+			s.verify(t)
+		})
 	}
-	t.Logf("%s", out)
-	s.verify(t)
+}
+
+// TestPythonWorkerIsReplaced kills a worker while it executes a step. Another one takes over its calls.
+func TestPythonWorkerIsReplaced(t *testing.T) {
+	t.Parallel()
+	skipIfShort(t)
+	s := newServer(t)
+	work := func() *process {
+		cmd := pythonSDK(t, s, "../../../examples/sdk-python/order.py", "work")
+		p, _ := startProcess(t, "worker", cmd, regexp.MustCompile(`(?m)^working (\d+)$`))
+		return p
+	}
+	first := work()
+	eventually(t, "the worker is registered", func() bool {
+		return request(t, http.MethodGet, s.url()+"/v1/deployments/orders", nil).status == http.StatusOK
+	})
+	order := teapot("killed")
+	order["seconds"] = 2
+	id := (&function{deployment: "orders"}).order(t, s, order)
+	eventually(t, "the step is running", func() bool { return strings.Contains(first.Output(), "step reserve attempt 1") })
+	first.Kill()
+	work()
+	s.decide(t, "killed", true)
+	s.wantOutput(t, id, shipped(id))
+	s.wantOnce(t, id)
 }
 
 // TestPythonSDKConforms checks the Python SDK by stepwell conform.

@@ -98,5 +98,8 @@ def tell() -> None:
     print(f"step {at.name} attempt {at.attempt}\n", end="", flush=True)  # one write, since threads print at once
 
 
-if __name__ == "__main__":
+if __name__ == "__main__" and "work" in sys.argv:
+    print("working", os.getpid(), flush=True)
+    stepwell.work(app)  # asks the server of STEPWELL_URL for calls: nothing has to reach this process
+elif __name__ == "__main__":
     stepwell.serve(app, int(os.environ.get("PORT", "3000")), ready=lambda port: print("listening", port, flush=True))

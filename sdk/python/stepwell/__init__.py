@@ -15,10 +15,12 @@ from .loop import Future
 from .run import Run, SyncRun, cel
 from .serving import asgi, serve, wsgi
 from .steps import StepContext, context
+from .worker import Worker, work
 
 __all__ = [
     "APIError", "App", "Approval", "Blocked", "Cancelled", "ChildFailed", "Client", "FatalError", "Future", "Hook",
     "Misuse", "Response", "RetryableError", "Run", "RunCancelled", "RunFailed", "RunHandle", "RunInfo", "Signal",
     "StartOptions", "Step", "StepContext", "StepFailed", "StepOptions", "StepOver", "StepwellError", "SyncRun", "TokenTaken",
-    "Undecodable", "Unencodable", "Vote", "Workflow", "asgi", "cel", "context", "serve", "step", "wsgi",
+    "Undecodable", "Unencodable", "Vote", "Worker", "Workflow", "asgi", "cel", "context", "serve", "step", "work",
+    "wsgi",
 ]  # fmt: skip

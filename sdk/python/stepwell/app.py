@@ -43,7 +43,7 @@ class App:
     """Workflows and steps that a server calls. Serve it by `wsgi`, `asgi` or `serve`, or call `handle` yourself.
 
     Calls must be signed with one of `signing_keys`: up to two, separated by a comma, by default those of
-    STEPWELL_SIGNING_KEYS. Without any, `unsigned` must say why that is right. `server` is the
+    STEPWELL_SIGNING_KEYS. Without any, `unsigned` must say why that is right; a worker needs neither. `server` is the
     server's address, for logs of more than 1,000 events; by default that of STEPWELL_URL. With `strict_inputs`, a run
     is blocked if a step's input is not the one in its log; otherwise that is logged.
     """

@@ -184,6 +184,7 @@ class Client:
     def request(
         self, method: str, path: str, body: Any = None, *, query: Mapping[str, str] | None = None, poll: float = 0,
         repeat: bool = True,
+        timeout: float = _TIMEOUT,
     ) -> Any:  # fmt: skip
         """Sends any request of docs/api.md, and returns the JSON of its answer."""
         url = f"{self.url}{path}" + (f"?{urlencode(query)}" if query else "")
@@ -195,7 +196,7 @@ class Client:
         for attempt in range(1, attempts + 1):
             request = urllib.request.Request(url, data, headers, method=method)
             try:
-                with urllib.request.urlopen(request, timeout=_TIMEOUT + poll) as response:
+                with urllib.request.urlopen(request, timeout=timeout + poll) as response:
                     text = response.read()
                     return codec.loads(text) if text else None
             except urllib.error.HTTPError as e:

@@ -262,10 +262,21 @@ def main() -> None:
 
 if __name__ == "__main__":
     began = time.monotonic()
-    ports: list[int] = []
-    ready = threading.Event()
-    serving = {"ready": lambda port: (ports.append(port), ready.set())}
-    threading.Thread(target=stepwell.serve, args=(app, 0), kwargs=serving, daemon=True).start()
-    ready.wait(10)
-    client.register("live", f"http://127.0.0.1:{ports[0]}/functions/live")
-    main()
+    if "pull" in sys.argv:
+        worker = stepwell.Worker(app, "live", 20, client)
+        working = threading.Thread(target=worker.run)
+        working.start()
+        until("the worker is known", lambda: client.request("GET", "/v1/deployments")["data"] != [])
+        try:
+            main()
+        finally:
+            worker.stop()
+            working.join()
+    else:
+        ports: list[int] = []
+        ready = threading.Event()
+        serving = {"ready": lambda port: (ports.append(port), ready.set())}
+        threading.Thread(target=stepwell.serve, args=(app, 0), kwargs=serving, daemon=True).start()
+        ready.wait(10)
+        client.register("live", f"http://127.0.0.1:{ports[0]}/functions/live")
+        main()

@@ -6,7 +6,7 @@ import json
 import threading
 import unittest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Callable
 from unittest import mock
 
 import stepwell
@@ -20,12 +20,14 @@ class Server:
         self.requests: list[tuple[str, str, Any, str]] = []
         left = list(answers)
         requests = self.requests
+        self.respond: Callable[[list[Any]], tuple[int, Any]] = lambda requests: left.pop(0)
+        server = self
 
         class Handler(BaseHTTPRequestHandler):
             def answer(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 requests.append((self.command, self.path, json.loads(body or b"null"), self.headers["Authorization"]))
-                status, answer = left.pop(0)
+                status, answer = server.respond(requests)
                 self.send_response(status)
                 self.end_headers()
                 self.wfile.write(json.dumps(answer).encode() if answer is not None else b"")
