@@ -119,11 +119,12 @@ func (f facts) endAsAsked(r Request) (Request, error) {
 // asEnd returns the request as one that ends the run as somebody asked for: as cancelled or, if its timeout asked, as
 // failed.
 func (r Request) asEnd(asked entities.EventData) Request {
+	r.Continue = nil
 	if asked.ErrorCode != "" {
 		r.Type, r.Data = entities.EventRunFailed, entities.EventData{ErrorCode: asked.ErrorCode, ForcedAt: r.Data.ForcedAt}
 		return r
 	}
-	r.Type, r.Payload, r.Continue = entities.EventRunCancelled, nil, nil
+	r.Type, r.Payload = entities.EventRunCancelled, nil
 	r.Data = entities.EventData{Reason: asked.Reason, ForcedAt: r.Data.ForcedAt}
 	return r
 }
