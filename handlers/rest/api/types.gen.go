@@ -236,7 +236,7 @@ type AnswerCallBody struct {
 	// Body Its body: any JSON.
 	Body json.RawMessage `json:"body,omitempty,omitzero"`
 
-	// Seen Position up to which the function knows the log, as [takeCalls](#takecalls) says it. The answer to an invocation must
+	// Seen Position up to which the function knows the log, as [takeCalls](#post-v1work) says it. The answer to an invocation must
 	// have it, here or in its body.
 	Seen int64 `json:"seen,omitempty,omitzero"`
 }
