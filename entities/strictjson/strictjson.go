@@ -12,6 +12,7 @@ import (
 	"io"
 	"reflect"
 	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -61,8 +62,22 @@ func DecodeLenient(data []byte, into any) error {
 	return decode(data, into, verbatim)
 }
 
+// decoders keeps decoders, since each makes a cache of 4 kB.
+var decoders = sync.Pool{New: func() any { return &jsontext.Decoder{} }}
+
+// nothing is what decoders that are kept read from, so that they keep nothing else in memory.
+var nothing = strings.NewReader("")
+
 func decode(data []byte, into any, hooks *json.Unmarshalers) error {
-	d := jsontext.NewDecoder(bytes.NewReader(data), options)
+	d := decoders.Get().(*jsontext.Decoder) //nolint:forcetypeassert // of New
+	d.Reset(bytes.NewBuffer(data), options)
+	err := decodeBy(d, into, hooks)
+	d.Reset(nothing)
+	decoders.Put(d)
+	return err
+}
+
+func decodeBy(d *jsontext.Decoder, into any, hooks *json.Unmarshalers) error {
 	err := json.UnmarshalDecode(d, into, json.WithUnmarshalers(hooks))
 	if err != nil {
 		return explain(d, err)

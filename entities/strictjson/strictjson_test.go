@@ -44,6 +44,29 @@ func TestDecode(t *testing.T) {
 	}
 }
 
+// TestWhatIsDecodedIsItsOwn: neither the bytes, nor what is decoded later, after an error, too, change it.
+func TestWhatIsDecodedIsItsOwn(t *testing.T) {
+	t.Parallel()
+	body := []byte(`{"text":"short","raw":{"a":"first"},"map":{"k":"v"},"list":[{"name":"n"}]}`)
+	var got outer
+	if err := Decode(body, &got); err != nil {
+		t.Fatal(err)
+	}
+	clear(body)
+	for _, other := range []string{`{"text":"later","raw":{"a":"other"},"list":[{"name":"m"}]}`, `{"text":["`, `{"hidden":"t"}`} {
+		_ = Decode([]byte(other), &outer{}) // two of them are wrong
+	}
+	v := "v"
+	want := outer{Text: "short", Raw: json.RawMessage(`{"a":"first"}`), Map: map[string]*string{"k": &v}, List: []inner{{Name: "n"}}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("it has changed (-want +got):\n%s", diff)
+	}
+	var after outer
+	if err := Decode([]byte(`{"text":"t"}`), &after); err != nil || after.Text != "t" {
+		t.Errorf("after errors: got %q, %v", after.Text, err)
+	}
+}
+
 func TestDecodeErrorsNameTheField(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
