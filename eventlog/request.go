@@ -33,6 +33,8 @@ type Request struct {
 	// Kept is for the run_created of a fork: the events of the original that it begins with, from the first one. Data.Fork
 	// then names the original.
 	Kept []entities.Event
+	// OfApp is for a run_created: the deployment has been read, and is no version of a flow. Such runs have no build.
+	OfApp bool
 	// Reserved is for a run_created: the server has told the run's ID to somebody, so that it may have been made long ago.
 	Reserved bool
 	// InBand says that the writer is the run's orchestrator, and SeqInBand how many in-band positions of the log it knows;

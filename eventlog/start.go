@@ -38,6 +38,14 @@ func (l *Log) Start(
 	return l.StartWith(ctx, project, r, belowParent(project, r.Data.ParentID), then...)
 }
 
+// StartNew is [Log.Start] after [Log.StartedBefore] has found no run, which it does not look for again: if one was
+// started meanwhile with the same idempotency key, the insertion finds it.
+func (l *Log) StartNew(
+	ctx context.Context, project entities.Project, r Request, then ...Request,
+) (entities.Run, bool, error) {
+	return l.startNew(ctx, project, r, belowParent(project, r.Data.ParentID), then...)
+}
+
 // StartWith is [Log.Start] with what the options add to the transaction that creates the run. It does not look at a
 // parent. It fails with the errors of the options as well.
 func (l *Log) StartWith(
@@ -46,6 +54,12 @@ func (l *Log) StartWith(
 	if run, ok, err := l.StartedBefore(ctx, project, r); ok || err != nil {
 		return run, false, err
 	}
+	return l.startNew(ctx, project, r, o, then...)
+}
+
+func (l *Log) startNew(
+	ctx context.Context, project entities.Project, r Request, o AppendOptions, then ...Request,
+) (entities.Run, bool, error) {
 	results, err := l.AppendAll(ctx, project, r.RunID, append([]Request{r}, then...), o)
 	switch pg.ViolatedConstraint(err) {
 	case "runs_idempotency_key":
@@ -95,6 +109,10 @@ func (l *Log) noteBuilds(ctx context.Context, c call) error {
 			r = &r.Continue.Next
 		}
 		if builds == nil || r.Type != entities.EventRunCreated || r.Data.Driver != entities.DriverServer {
+			continue
+		}
+		if r.OfApp {
+			r.Data.Build = ""
 			continue
 		}
 		var err error

@@ -309,11 +309,11 @@ func (s *Server) start(
 	if err != nil {
 		return entities.Run{}, false, err
 	}
-	event.Data.DeploymentID = d.ID
+	event.Data.DeploymentID, event.OfApp = d.ID, !strings.HasPrefix(d.URL, contract.FlowScheme)
 	if event.Messages, err = firstMessages(event, project); err != nil {
 		return entities.Run{}, false, err
 	}
-	return s.Log.Start(r.ctx(), project, event, then...)
+	return s.Log.StartNew(r.ctx(), project, event, then...)
 }
 
 // resolveDeployment resolves the deployment that a request names.
