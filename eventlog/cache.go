@@ -367,6 +367,7 @@ func (c *cachedRun) appendLog(d decision) {
 		c.log = nil
 		return
 	}
+	c.log = slices.Grow(c.log, len(d.events))
 	for _, e := range d.events {
 		e.Payload, e.Extra = slices.Clone(e.Payload), slices.Clone(e.Extra)
 		c.log = append(c.log, e)

@@ -65,6 +65,7 @@ func newDecision(f facts) decision { return decision{before: f.Snapshot, after: 
 // addAll is [decideAll], on top of what has been decided before.
 func (d *decision) addAll(f facts, requests []Request, now time.Time) {
 	f.Snapshot = d.after
+	d.outcomes, d.events = slices.Grow(d.outcomes, len(requests)), slices.Grow(d.events, len(requests))
 	refused := map[entity]error{}
 	for _, r := range requests {
 		o := Outcome{Err: refused[r.entity()]} // an event fails as the one before it
@@ -110,13 +111,13 @@ func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 		child := decideAll(facts{Snapshot: NewSnapshot(f.Project)}, []Request{*r.Child}, now)
 		d.children, d.messages = append(d.children, child), append(d.messages, child.messages...)
 	}
-	last := events[len(events)-1]
+	last := &events[len(events)-1]
 	if last.Data.ContinuedAs != "" {
 		if err := d.continueAs(f, r, now); err != nil {
 			return Outcome{Err: err}
 		}
 	}
-	return Outcome{Result: resultOf(d.after, now, &last, r, Result{StepCreated: r.createsStep()})}
+	return Outcome{Result: resultOf(d.after, now, last, r, Result{StepCreated: r.createsStep()})}
 }
 
 // eventOf returns the event of the decision that a request repeats, or nil.

@@ -41,7 +41,8 @@ func (s *Snapshot) clone() *Snapshot {
 }
 
 // Apply folds the next event of the run's log into the snapshot. It checks nothing: the event must be a decided one.
-// Rows are written, verified and rebuilt by this fold alone (I2).
+// Rows are written, verified and rebuilt by this fold alone (I2). Nothing of it points into the event, which is large,
+// and would be copied to the heap.
 func (s *Snapshot) Apply(e entities.Event) {
 	if e.Type == entities.EventRunCreated {
 		s.createRun(e)
@@ -103,7 +104,7 @@ func (s *Snapshot) applyToRun(e entities.Event) {
 		}
 		run.Status = entities.RunRunning
 		if run.StartedAt == nil {
-			run.StartedAt = &e.CreatedAt
+			run.StartedAt = new(e.CreatedAt)
 		}
 	case entities.EventRunCompleted:
 		run.ContinuedAs = e.Data.ContinuedAs
@@ -131,7 +132,7 @@ func (s *Snapshot) end(status entities.RunStatus, e entities.Event) {
 	if s.Run.Status.Ended() {
 		return
 	}
-	s.Run.Status, s.Run.EndSeq, s.Run.CompletedAt = status, e.Seq, &e.CreatedAt
+	s.Run.Status, s.Run.EndSeq, s.Run.CompletedAt = status, e.Seq, new(e.CreatedAt)
 	clear(s.Waits)
 	for id, hook := range s.Hooks {
 		if hook.RetainUntil == nil || !hook.RetainUntil.After(e.CreatedAt) {
@@ -164,12 +165,12 @@ func (s *Snapshot) applyToStep(e entities.Event) {
 			step.Attempt = *e.Data.Attempt // its clients count
 		}
 		if step.StartedAt == nil {
-			step.StartedAt = &e.CreatedAt
+			step.StartedAt = new(e.CreatedAt)
 		}
 	case entities.EventStepRetrying:
 		step.Status, step.RetryAfter, step.ResultSeq = entities.StepPending, e.Data.RetryAfter, e.Seq
 	case entities.EventStepCompleted, entities.EventStepFailed:
-		step.Status, step.ResultSeq, step.CompletedAt = entities.StepCompleted, e.Seq, &e.CreatedAt
+		step.Status, step.ResultSeq, step.CompletedAt = entities.StepCompleted, e.Seq, new(e.CreatedAt)
 		if e.Type == entities.EventStepFailed {
 			step.Status = entities.StepFailed
 		}
@@ -213,9 +214,9 @@ func (s *Snapshot) applyToWait(e entities.Event) {
 			ResumeAt: e.Data.ResumeAt, CreatedAt: e.CreatedAt, UpdatedAt: e.CreatedAt,
 		}
 	case entities.EventWaitCompleted:
-		wait.Status, wait.CompletedAt = entities.WaitCompleted, &e.CreatedAt
+		wait.Status, wait.CompletedAt = entities.WaitCompleted, new(e.CreatedAt)
 	case entities.EventWaitCancelled:
-		wait.Status, wait.CompletedAt = entities.WaitCancelled, &e.CreatedAt
+		wait.Status, wait.CompletedAt = entities.WaitCancelled, new(e.CreatedAt)
 	default: // not about waits
 	}
 	s.Waits[id] = wait

@@ -123,22 +123,23 @@ func insertEvent(w pg.Writer, xid string, project entities.Project, e entities.E
 // insertSeveral adds events by a statement whose text does not depend on their number, so that it is planned once. Its
 // arrays cost more than [insertEvent] if there is one event. Like that, the SELECT has a WHERE clause for conditions.
 func insertSeveral(w pg.Writer, xid string, project entities.Project, events []entities.Event) {
+	n := len(events)
 	var (
-		seqs                []int64
-		types, correlations []string
-		versions            []int
-		created             []time.Time
-		occurred            []*time.Time
-		data                []entities.EventData
-		extras, payloads    [][]byte
+		seqs                = make([]int64, n)
+		types, correlations = make([]string, n), make([]string, n)
+		versions            = make([]int, n)
+		created             = make([]time.Time, n)
+		occurred            = make([]*time.Time, n)
+		data                = make([]*entities.EventData, n)
+		extras, payloads    = make([][]byte, n), make([][]byte, n)
 	)
-	for _, e := range events {
-		seqs, types, correlations = append(seqs, e.Seq), append(types, string(e.Type)), append(correlations, e.CorrelationID)
-		versions, created = append(versions, e.SpecVersion), append(created, e.CreatedAt)
-		occurred = append(occurred, e.OccurredAt)
-		data, extras, payloads = append(data, e.Data), append(extras, e.Extra), append(payloads, e.Payload)
+	for i := range events {
+		e := &events[i]
+		seqs[i], types[i], correlations[i] = e.Seq, string(e.Type), e.CorrelationID
+		versions[i], created[i], occurred[i] = e.SpecVersion, e.CreatedAt, e.OccurredAt
+		data[i], extras[i], payloads[i] = &e.Data, e.Extra, e.Payload
 	}
-	w.Add(pg.Write{What: "insert events", Rows: len(events), SQL: `
+	w.Add(pg.Write{What: "insert events", Rows: n, SQL: `
 		INSERT INTO events (` + read.EventColumns + `, payload, project, xid)
 		SELECT $1::text, e.seq, e.type, e.correlation_id, e.spec_version, e.created_at, e.occurred_at, e.data, e.extra,
 			e.payload, $11::text, ` + xid + `

@@ -191,35 +191,56 @@ func (c *Conditional) QueueLocked(b *pgx.Batch) {
 
 // statement renders the SQL that is shown with [Conditional], and its arguments.
 func (c *Conditional) statement() (string, []any) {
-	args := c.run.Args
-	var writes strings.Builder
-	conditions, returned, from := "", "", ""
+	size, number := c.extent()
+	args := append(make([]any, 0, number), c.run.Args...)
+	var sql strings.Builder
+	sql.Grow(size)
+	sql.WriteString(`WITH run AS (` + c.run.SQL)
 	if c.locked {
-		conditions = ` AND current_setting('stepwell.locked', true) = $1`
+		sql.WriteString(` AND current_setting('stepwell.locked', true) = $1`)
 	}
 	for _, r := range c.required {
-		conditions += ` AND ` + renumberParameters(r.If, len(args))
+		sql.WriteString(` AND ` + renumberParameters(r.If, len(args)))
 		args = append(args, r.Args...)
 	}
-	for i, w := range c.writes {
-		name := `write_` + strconv.Itoa(i)
-		writes.WriteString(`, ` + name + ` AS (`)
-		writes.WriteString(renumberParameters(w.SQL, len(args)))
-		writes.WriteString(` AND EXISTS (SELECT FROM run)`)
-		writes.WriteString(renumberParameters(w.Rest, len(args)))
-		if w.Returning != "" {
-			writes.WriteString(` RETURNING ` + renumberParameters(w.Returning, len(args)))
-			returned += `, ` + name + `.*`
-			from += `, ` + name
-		}
-		writes.WriteByte(')')
+	before := len(args)
+	for _, w := range c.writes {
 		if w.If != "" {
-			conditions += ` AND ` + renumberParameters(w.If, len(args))
+			sql.WriteString(` AND ` + renumberParameters(w.If, len(args)))
 		}
 		args = append(args, w.Args...)
 	}
-	return `WITH run AS (` + c.run.SQL + conditions + c.run.Rest + ` RETURNING id)` + writes.String() +
-		` SELECT true` + returned + ` FROM run` + from, args
+	sql.WriteString(c.run.Rest + ` RETURNING id)`)
+	returned, from := "", ""
+	for i, w := range c.writes {
+		name := `write_` + strconv.Itoa(i)
+		sql.WriteString(`, ` + name + ` AS (`)
+		sql.WriteString(renumberParameters(w.SQL, before))
+		sql.WriteString(` AND EXISTS (SELECT FROM run)`)
+		sql.WriteString(renumberParameters(w.Rest, before))
+		if w.Returning != "" {
+			sql.WriteString(` RETURNING ` + renumberParameters(w.Returning, before))
+			returned += `, ` + name + `.*`
+			from += `, ` + name
+		}
+		sql.WriteByte(')')
+		before += len(w.Args)
+	}
+	sql.WriteString(` SELECT true` + returned + ` FROM run` + from)
+	return sql.String(), args
+}
+
+// extent returns about how many bytes the statement has, and how many arguments.
+func (c *Conditional) extent() (size, arguments int) {
+	const around = 64 // what is written around a part, and the longer numbers of its parameters
+	size, arguments = around+len(c.run.SQL)+len(c.run.Rest), len(c.run.Args)
+	for _, parts := range [][]Write{c.required, c.writes} {
+		for _, w := range parts {
+			size += around + len(w.SQL) + len(w.Rest) + len(w.Returning) + len(w.If)
+			arguments += len(w.Args)
+		}
+	}
+	return size, arguments
 }
 
 // renumbered caches the results of [renumberParameters]. It needs no bound: SQL contains no values, so there are only
