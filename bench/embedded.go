@@ -24,8 +24,8 @@ const (
 	databaseVariable = "DATABASE_URL"
 )
 
-// inboxless is eachStep without the inbox, which the SDK opens at the start of a run. By HTTP, the bench does so only if
-// the shape wants it.
+// inboxless is eachStep without the inbox, which the SDK opens at the start of a run. By HTTP, the bench does so only
+// if the shape wants it.
 var inboxless = stepwell.NewWorkflow[string, int]("inboxless")
 
 // startEmbedded starts the app with a server in its process.
@@ -87,14 +87,15 @@ func measureEmbedded(r *http.Request, c *stepwell.Client) ([]byte, error) {
 	var mu sync.Mutex
 	var got measured
 	window := time.Duration(want.WindowMs) * time.Millisecond
-	s := closedLoop(r.Context(), want.InFlight, window, func(ctx context.Context, _ int, began time.Time) (time.Time, error) {
+	once := func(ctx context.Context, _ int, began time.Time) (time.Time, error) {
 		err := executeEmbedded(ctx, c, want.Workflow)
 		done := time.Now()
 		mu.Lock()
 		defer mu.Unlock()
 		got.Latencies = append(got.Latencies, done.Sub(began).Seconds()*1e3)
 		return done, err
-	})
+	}
+	s := closedLoop(r.Context(), want.InFlight, window, once)
 	got.Seconds = s.Took.Seconds()
 	if s.first != nil {
 		return nil, s.first
