@@ -41,7 +41,7 @@ func TestDocumentsLinkToFilesThatExist(t *testing.T) {
 func TestDocumentsCiteTestsThatExist(t *testing.T) {
 	t.Parallel()
 	tests := map[string]bool{"TestName": true, "TestCase": true} // the placeholder of CONTRIBUTING.md; a class of Python
-	in := map[string]bool{}                    // package and test
+	in := map[string]bool{}                                      // package and test
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)\(`)
 	for _, f := range slices.Concat(files(t), filesOf(t, "sdk"), filesOf(t, "sdk/vet"), filesOf(t, "sdk/stepwellotel"), filesOf(t, "sdk/tests"), filesOf(t, "ui/build")) {
 		for _, m := range declared.FindAllStringSubmatch(text(t, f.path), -1) {

@@ -139,7 +139,7 @@ func (s *server) wantOutput(t *testing.T, runID string, want map[string]any) {
 }
 
 // wantOnce checks that nothing in the run's log completed twice, and that rows and log agree.
-func (s *server) wantOnce(t *testing.T, runID string) log {
+func (s *server) wantOnce(t *testing.T, runID string) {
 	t.Helper()
 	l := s.log(t, runID)
 	for _, typ := range []string{"step_completed", "wait_completed", "hook_received", "run_completed"} {
@@ -152,7 +152,6 @@ func (s *server) wantOnce(t *testing.T, runID string) log {
 		}
 	}
 	s.verify(t)
-	return l
 }
 
 // verify runs stepwell verify, which compares all rows with the logs.

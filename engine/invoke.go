@@ -164,7 +164,7 @@ func (e *Engine) outcome(d queue.Delivery, run entities.Run, outcome error) erro
 	if isPermanent(outcome) {
 		e.forget(run.ID)
 	}
-	if _, ok := errors.AsType[*admin.QuotaError](outcome); ok { // the run continues as another one later, and is not parked
+	if _, ok := errors.AsType[*admin.QuotaError](outcome); ok { // the run continues as another one later
 		f := d.Failure(asRefused(outcome))
 		f.Reached, f.After = false, longestDiverged
 		return &f

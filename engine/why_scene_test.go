@@ -14,6 +14,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/queue/hold"
 	"github.com/stepwell-dev/stepwell/why"
 )
 
@@ -171,6 +172,21 @@ func whyScenes() map[string]whyScene {
 				remedied(t, r, why.PutProject)
 				d.exec(t, `UPDATE projects SET paused_at = NULL WHERE name = $1`, r.Name)
 				if err := d.Resume(t.Context(), project); err != nil {
+					t.Fatal(err)
+				}
+			},
+		},
+		"run paused": {
+			answer: answersStatus(500, "oops"), kind: why.Paused, verdict: why.VerdictBlocked,
+			arrange: func(t *testing.T, d *server, id entities.RunID) {
+				if _, err := d.Pause(t.Context(), project, hold.Subject{Kind: hold.Run, Name: string(id)}, "oops"); err != nil {
+					t.Fatal(err)
+				}
+			},
+			check: func(r why.Reason) bool { return r.Pause != nil && r.Pause.Note == "oops" && r.Since != nil },
+			remedy: func(t *testing.T, d *server, _ entities.RunID, r why.Reason, _ string) {
+				remedied(t, r, why.RemovePause)
+				if err := d.EndPause(t.Context(), project, r.Pause.Subject); err != nil {
 					t.Fatal(err)
 				}
 			},

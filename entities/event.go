@@ -107,9 +107,9 @@ type EventData struct {
 	Deadline *time.Time `json:"deadline,omitempty"`
 	// StartAt is the time at which the run starts; nil for at once.
 	StartAt *time.Time `json:"startAt,omitempty"`
-	// ContinuedFrom is set on the run_created of a run that goes on with the work of another one, which has ended for that:
-	// that run. ContinuedAs is set on the run_completed of the latter. Its Seen is the position of the last event that the
-	// run's function knew.
+	// ContinuedFrom is set on the run_created of a run that goes on with the work of another one, which has ended for
+	// that: that run. ContinuedAs is set on the run_completed of the latter. Its Seen is the position of the last event
+	// that the run's function knew.
 	ContinuedFrom RunID `json:"continuedFrom,omitempty"`
 	ContinuedAs   RunID `json:"continuedAs,omitempty"`
 	// RequestDigest is the digest of the request that started the run. A repetition with the same idempotency key must

@@ -37,8 +37,8 @@ type Run struct {
 	// webhook or a schedule did. Depth is how many they are.
 	RootID RunID
 	Depth  int
-	// ContinuedFrom is the run with whose work this one goes on, and ContinuedAs the run that goes on with that of this one,
-	// which has ended; empty for none. The latter has its key, store and inboxes, and reports to its parent.
+	// ContinuedFrom is the run with whose work this one goes on, and ContinuedAs the run that goes on with that of this
+	// one, which has ended; empty for none. The latter has its key, store and inboxes, and reports to its parent.
 	ContinuedFrom, ContinuedAs RunID
 	// ForkOf is the run whose first events this one begins with, and ForkSeq how many these are; empty and 0 for a run
 	// that begins by itself.

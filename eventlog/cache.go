@@ -173,7 +173,8 @@ func (c *runCache) takeAlong(first *joined) (taken []*joined) {
 // facts returns all facts that a decision on requests about one run needs. It reports false if one is not cached.
 func (c *runCache) facts(project entities.Project, requests []Request, now time.Time) (facts, bool) {
 	f := facts{Snapshot: NewSnapshot(project)}
-	if n := len(requests); n == 0 || n >= longCall || countWrites(requests) > maxOptimistic || slices.ContainsFunc(requests, Request.isMarked) {
+	n := len(requests)
+	if n == 0 || n >= longCall || countWrites(requests) > maxOptimistic || slices.ContainsFunc(requests, Request.isMarked) {
 		return facts{}, false
 	}
 	if startsAlone(requests) {

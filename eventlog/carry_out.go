@@ -94,8 +94,8 @@ func (l *Log) whenDurable(ctx context.Context, outcome error) error {
 // AwaitDurability waits until everything that is visible now is as durable as a commit: see [pg.Durability.Await].
 func (l *Log) AwaitDurability(ctx context.Context) error { return l.durability.Await(ctx) }
 
-// maxOptimistic is the most requests that one conditional statement writes; all those about steps count once. The text of
-// the statement depends on the requests, so that a longer one would rarely find a prepared plan.
+// maxOptimistic is the most requests that one conditional statement writes; all those about steps count once. The text
+// of the statement depends on the requests, so that a longer one would rarely find a prepared plan.
 const maxOptimistic = 16
 
 // appendOptimistic decides from the cache and writes the decision with one statement, which applies only if the run's

@@ -31,9 +31,13 @@ type Continuation struct {
 	Read map[entities.HookID]int64
 }
 
-// MaxMoved is how many unread messages a run takes over at most, and MaxMovedBytes how many bytes their payloads may
-// have: they are written in one transaction.
-const MaxMoved, MaxMovedBytes = 10_000, 16 << 20
+// The bounds of what a run takes over, which is written in one transaction.
+const (
+	// MaxMoved is how many unread messages there may be.
+	MaxMoved = 10_000
+	// MaxMovedBytes is how many bytes their payloads may have.
+	MaxMovedBytes = 16 << 20
+)
 
 // ErrTooMuchUnread means that a run cannot continue as another one because that would take over too many messages.
 var ErrTooMuchUnread = errors.New("too many unread messages")

@@ -169,6 +169,14 @@ func (f *facts) loadMarked(b *pgx.Batch, r Request) {
 		ORDER BY seq LIMIT 1`, r.RunID, r.CorrelationID, r.Type, r.Mark)
 }
 
+// loadForHook queues reads of what is known of a hook that is to be opened, and of who has its token.
+func (f *facts) loadForHook(b *pgx.Batch, project entities.Project, r Request) {
+	if !r.FreshToken {
+		store.LockToken(b, project, r.Data.Token, f.holders)
+	}
+	loadClaimed(b, r.RunID, r.CorrelationID, f.claimed)
+}
+
 // loadFromLog queues reads of facts that the run's rows do not have: from the log, and about hook tokens.
 func (f *facts) loadFromLog(b *pgx.Batch, project entities.Project, r Request) {
 	if r.isMarked() {
@@ -181,10 +189,7 @@ func (f *facts) loadFromLog(b *pgx.Batch, project entities.Project, r Request) {
 			store.LockToken(b, project, token, f.holders)
 		}
 	case entities.EventHookCreated:
-		if !r.FreshToken {
-			store.LockToken(b, project, r.Data.Token, f.holders)
-		}
-		loadClaimed(b, r.RunID, r.CorrelationID, f.claimed)
+		f.loadForHook(b, project, r)
 	case entities.EventAttrSet:
 		loadClaimed(b, r.RunID, r.CorrelationID, f.claimed)
 	case entities.EventStoreSet:

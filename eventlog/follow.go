@@ -105,17 +105,21 @@ func (l *Log) followingFacts(all call, first int, creates bool) (facts, bool) {
 	}
 	f, ok := l.cache.facts(all.project, all.requests[:first], all.now)
 	following := all.requests[first:]
-	return f, ok && len(following) < longCall && countWrites(following) <= maxOptimistic && !slices.ContainsFunc(following, func(r Request) bool {
-		switch r.Type {
-		case entities.EventStepCreated:
-			return r.Data.Step != nil && len(r.Data.Step.Limits) > 0
-		case entities.EventRunStarted, entities.EventStepCompleted, entities.EventStepFailed, entities.EventWaitCreated,
-			entities.EventRunCompleted, entities.EventRunFailed:
-			return r.AsAsked
-		default:
-			return true
-		}
-	})
+	few := len(following) < longCall && countWrites(following) <= maxOptimistic
+	return f, ok && few && !slices.ContainsFunc(following, Request.needsFacts)
+}
+
+// needsFacts reports whether more has to be known for a request than that its run is new.
+func (r Request) needsFacts() bool {
+	switch r.Type {
+	case entities.EventStepCreated:
+		return r.Data.Step != nil && len(r.Data.Step.Limits) > 0
+	case entities.EventRunStarted, entities.EventStepCompleted, entities.EventStepFailed, entities.EventWaitCreated,
+		entities.EventRunCompleted, entities.EventRunFailed:
+		return r.AsAsked || r.Continue != nil
+	default:
+		return true
+	}
 }
 
 // canFollow reports whether a decision that includes what follows can be written by one statement.

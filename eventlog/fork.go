@@ -17,10 +17,10 @@ import (
 // that is over, and its hooks take their tokens, which nobody else may have.
 
 const (
-	// MaxForkEvents is how many events a fork may keep, and MaxForkBytes how many bytes their payloads may have. One
-	// transaction writes them, and the run's rows.
+	// MaxForkEvents is how many events a fork may keep. One transaction writes them, and the run's rows.
 	MaxForkEvents = 10_000
-	MaxForkBytes  = 16 << 20
+	// MaxForkBytes is how many bytes their payloads may have.
+	MaxForkBytes = 16 << 20
 	// failureWithin is how many positions before the end of a run the failure of a step is looked for that has failed it,
 	// as in the lists of failures.
 	failureWithin = 10

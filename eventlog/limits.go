@@ -383,8 +383,8 @@ func (d *decision) gate(run *entities.Run, waits bool) error {
 			continue
 		}
 		if m.Limits != nil && waits {
-			return &entities.ForkRefusedError{Reason: entities.ForkLimits, Text: "the run has to wait for slots of its limits, " +
-				"and step " + m.Subject + ", which is open, for slots of others: try again when there are some"}
+			return &entities.ForkRefusedError{Reason: entities.ForkLimits, Text: "the run has to wait for slots of its " +
+				"limits, and step " + m.Subject + ", which is open, for slots of others: try again when there are some"}
 		}
 		if m.Limits == nil {
 			d.messages[i].Gated = waits

@@ -42,8 +42,9 @@ type joined struct {
 // not execute as part of an invocation.
 func (c call) joins() bool {
 	_, mergeable := c.With.(Mergeable)
-	return (c.With == nil || mergeable) && c.Await == nil && c.Seen == 0 && len(c.Streams)+len(c.Messages)+len(c.Open) == 0 &&
-		!c.block && len(c.requests) == 1 && c.requests[0].isPlainResult()
+	adds := len(c.Streams) + len(c.Messages) + len(c.Open)
+	return (c.With == nil || mergeable) && c.Await == nil && c.Seen == 0 && adds == 0 && !c.block &&
+		len(c.requests) == 1 && c.requests[0].isPlainResult()
 }
 
 // isPlainResult reports whether the request is the result of a step and nothing else.
@@ -54,8 +55,8 @@ func (r Request) isPlainResult() bool {
 
 // fits reports whether two calls can be carried out together.
 func (c call) fits(other call) bool {
-	return c.project == other.project && (c.With == nil) == (other.With == nil) && (c.Follow == nil) == (other.Follow == nil) &&
-		c.atomic == other.atomic
+	return c.project == other.project && c.atomic == other.atomic && (c.With == nil) == (other.With == nil) &&
+		(c.Follow == nil) == (other.Follow == nil)
 }
 
 // carryOutJoined is [Log.carryOut] for a call that may be carried out together with others.

@@ -129,6 +129,8 @@ func TestStatusOfEveryError(t *testing.T) {
 		{&admin.QuotaError{Reason: admin.ErrPaused, RetryAfter: 1500 * time.Millisecond}, 503, "project_paused"},
 		{&entities.KeyTakenError{Key: "k", RunID: "wrun_1"}, 409, "key_taken"},
 		{entities.ErrKeyReused, 409, "idempotency_mismatch"},
+		{&entities.ForkRefusedError{Reason: entities.ForkLimits, Text: "try again"}, 409, "fork_refused"},
+		{entities.ErrForkTooLarge, 413, "fork_too_large"},
 		{flow.CheckSize(make([]byte, flow.MaxPayload+1)), 413, "payload_too_large"},
 		{flow.Faults{{Line: 1, Column: 1, Code: flow.CodeMissing, Message: "the document is empty"}}, 422, "invalid_flow"},
 		{schema.Violations{{Path: "/a", Message: "missing"}}, 422, "schema_violated"},

@@ -101,9 +101,9 @@ func LoadOf[T, ID any](b *pgx.Batch, take func(T), sql string, runID entities.Ru
 	LoadEach(b, take, `SELECT found.* FROM unnest($2::text[]) AS n (id), LATERAL (`+sql+OneByOne+`) AS found`, runID, ids)
 }
 
-// OneByOne compares the ID of an entity with n.id, at the end of a subquery that is to find each by itself: with = ANY or a
-// join, Postgres may read all entities of the run. The order has it use the index on the ID, even if it made the plan
-// while there were no entities, and other indexes looked as good.
+// OneByOne compares the ID of an entity with n.id, at the end of a subquery that is to find each by itself: with = ANY
+// or a join, Postgres may read all entities of the run. The order has it use the index on the ID, even if it made the
+// plan while there were no entities, and other indexes looked as good.
 const OneByOne = ` BETWEEN n.id AND n.id ORDER BY id LIMIT 1`
 
 // QueueOne queues a statement that fails unless it changes exactly one row; what names it in the error.

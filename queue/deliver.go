@@ -196,26 +196,28 @@ func (w *deliverer) deliver(ctx context.Context, d Delivery, free func()) (Deliv
 			return Delivered{OutcomeUnreached, partPaused}, err
 		}
 	}
-	if d.IsEmbedded() && d.callsApp() && !w.queue.hosts(d) {
+	switch {
+	case d.IsEmbedded() && d.callsApp() && !w.queue.hosts(d):
 		return w.passOn(ctx, d)
-	}
-	if d.URL == PulledURL && d.callsApp() {
+	case d.URL == PulledURL && d.callsApp():
 		free()
 		return w.performAtWorker(ctx, d)
-	}
-	if d.Work != message.WorkNone {
+	case d.Work != message.WorkNone:
 		free() // handlers read from the database what they send
 		return w.Perform(ctx, d)
-	}
-	if d.URL == PulledURL {
+	case d.URL == PulledURL:
 		return w.handOver(ctx, d)
-	}
-	if d.URL == "" || d.IsFlow() || d.IsEmbedded() {
+	case d.URL == "" || d.IsFlow() || d.IsEmbedded():
 		f := d.Unregistered()
 		w.logger.WarnContext(ctx, "message waits for its deployment", "message", d.ID, "deployment", d.DeploymentID)
 		return Delivered{OutcomeUnreached, f.Public}, w.nack(ctx, d.Lease, *f)
+	default:
+		return w.deliverByHTTP(ctx, w.Bind(d), free)
 	}
-	d = w.Bind(d)
+}
+
+// deliverByHTTP calls the function with a message, unless its host is unhealthy or its run is busy.
+func (w *deliverer) deliverByHTTP(ctx context.Context, d Delivery, free func()) (Delivered, error) {
 	if f := d.Unhealthy(ctx); f != nil {
 		defer d.retryIfRecovered(ctx)
 		return Delivered{OutcomeUnreached, f.Public}, w.nack(ctx, d.Lease, *f)

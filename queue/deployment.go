@@ -102,11 +102,11 @@ func (q *Queue) DeploymentDetails(ctx context.Context, project entities.Project,
 	return q.oneDeployment(ctx, `, nullif(schemas, '{}') AS schemas, `+state, `id = $2`, project, id)
 }
 
-// NewestDeployment reads the deployment for a new run of the workflow: the newest one that lists it, or else the
-// newest one that lists no workflows and is not for steps only. Workers list theirs: an app that asks and lists none is
-// one of the Workflow SDK, which has no functions to call. It fails with [message.ErrDeploymentNotFound], with
-// [message.ErrDeploymentRetired] if the workflow is a flow whose versions are all retired: no app has it; and with [message.ErrIsCatalog] if it is a catalog, and no app
-// lists it: a plan is for what its run wants.
+// NewestDeployment reads the deployment for a new run of the workflow: the newest one that lists it, or else the newest
+// one that lists no workflows and is not for steps only. Workers list theirs: an app that asks and lists none is one of
+// the Workflow SDK, which has no functions to call. It fails with [message.ErrDeploymentNotFound], with
+// [message.ErrDeploymentRetired] if the workflow is a flow whose versions are all retired: no app has it; and with
+// [message.ErrIsCatalog] if it is a catalog, and no app lists it: a plan is for what its run wants.
 func (q *Queue) NewestDeployment(ctx context.Context, project entities.Project, workflow string) (Deployment, error) {
 	const isCatalog = `EXISTS (SELECT FROM catalogs c WHERE c.project = $1 AND c.name = $2)`
 	d, err := q.oneDeployment(ctx, "", `CASE WHEN `+isCatalog+`

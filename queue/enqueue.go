@@ -164,8 +164,8 @@ func (q *Queue) enqueueWork(
 	return starts, []func(error){all.ended}, nil
 }
 
-// maxInsertions is how many messages for functions a conditional statement stores, and maxAlone how many messages that it
-// stores by a write each. Its text depends on their number.
+// maxInsertions is how many messages for functions a conditional statement stores, and maxAlone how many messages that
+// it stores by a write each. Its text depends on their number.
 const maxInsertions, maxAlone = 4, 16
 
 // EnqueueOptimistic implements [eventlog.Enqueuer] for small messages for functions and for all work, except for the
@@ -405,8 +405,9 @@ func (q *Queue) expire(ctx context.Context) error {
 }
 
 // releaseGated makes the messages due of the runs $1 that had to wait for slots: those that were gated, which a fork
-// has for open steps too, and those whose tickets were refused. They count as begun; see admit. It looks them up run by run: as a join, Postgres may read
-// all messages, and it may read all that wait if it searches those that are due later; see [notParked].
+// has for open steps too, and those whose tickets were refused. They count as begun; see admit. It looks them up run by
+// run: as a join, Postgres may read all messages, and it may read all that wait if it searches those that are due
+// later; see [notParked].
 var releaseGated = `
 	UPDATE messages SET due_at = now(), begins_run = false WHERE id = ANY (ARRAY (
 		SELECT m.id FROM unnest($1::text[]) AS g (run), LATERAL (

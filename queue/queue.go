@@ -80,8 +80,10 @@ func New(pool *pgxpool.Pool, schema string, hub *pg.Hub) (*Queue, error) {
 		return nil, err
 	}
 	q := &Queue{pool: pool, pauses: pauses{pool: pool}, group: pg.NewGroupCommit(pool), hub: hub, issuer: issuer,
-		polls:   pull.NewPolls[world.App, Delivery](),
-		workers: pull.NewWorkers(func(a world.App) string { return string(a.Project) }), processors: share.NewProcessors(runtime.GOMAXPROCS(0))}
+		polls:      pull.NewPolls[world.App, Delivery](),
+		workers:    pull.NewWorkers(func(a world.App) string { return string(a.Project) }),
+		processors: share.NewProcessors(runtime.GOMAXPROCS(0)),
+	}
 	q.limits = limiter.New(pool, hub, q.admit, q.expire)
 	q.bounds = concurrency.New(pool, gated, q.announceDue)
 	return q, nil

@@ -37,8 +37,8 @@ func (b *workBatch) writeSteps(w pg.Writer, q *Queue, steps []message.Message) [
 	return b.stored[from:]
 }
 
-// insertSteps is [upsertWork] for new work on several steps of a run, by a statement whose text does not depend on their
-// number.
+// insertSteps is [upsertWork] for new work on several steps of a run, by a statement whose text does not depend on
+// their number.
 func insertSteps(work []message.Message, stored []*storedWork) pg.Write {
 	found := make(map[string]*storedWork, len(work))
 	var row storedWork
@@ -81,8 +81,8 @@ func insertSteps(work []message.Message, stored []*storedWork) pg.Write {
 	}
 }
 
-// liveLeases is the condition that all leases $1 are live, of the work $4 of run $3 in project $2. OFFSET 0 has Postgres
-// look up one lease after the other: a join may read all leases.
+// liveLeases is the condition that all leases $1 are live, of the work $4 of run $3 in project $2. OFFSET 0 has
+// Postgres look up one lease after the other: a join may read all leases.
 const liveLeases = `(SELECT count(*) FROM unnest($1::text[]) AS l (lease), LATERAL (SELECT FROM messages
 		WHERE lease = l.lease AND lease <> '' AND (project, run_id, work) IS NOT DISTINCT FROM ($2, $3, $4)
 			AND due_at > clock_timestamp() FOR UPDATE OFFSET 0) AS live)

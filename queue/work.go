@@ -20,16 +20,18 @@ import (
 	"github.com/stepwell-dev/stepwell/queue/world"
 )
 
-// A worker is a process of an app that has no URL, and asks for the calls of its functions. To the rest of the queue its
-// call is one by HTTP, whose connection is that of the worker's polls: the process that makes the call has the lease,
-// and gets the answer, if that comes to it. If the worker is silent for [pull.Silence], the connection counts as cut off.
+// A worker is a process of an app that has no URL, and asks for the calls of its functions. To the rest of the queue
+// its call is one by HTTP, whose connection is that of the worker's polls: the process that makes the call has the
+// lease, and gets the answer, if that comes to it. If the worker is silent for [pull.Silence], the connection counts as
+// cut off.
 //
-// A worker may ask another process each time. That one has the calls that are not its own kept in the database, where the
-// process that made them looks before it gives one up. An answer that comes to another process ends the lease there; see
-// [Queue.Called].
+// A worker may ask another process each time. That one has the calls that are not its own kept in the database, where
+// the process that made them looks before it gives one up. An answer that comes to another process ends the lease
+// there; see [Queue.Called].
 
 // ErrNoCalls refuses a worker, because this process makes no calls.
-var ErrNoCalls = errors.New("this server makes no calls: it stops, or its role is api or function; ask one whose role is all")
+var ErrNoCalls = errors.New(
+	"this server makes no calls: it stops, or its role is api or function; ask one whose role is all")
 
 // keptCallTime is how long a call that a process keeps for another one is kept: a worker that goes on asks in time.
 const keptCallTime = pull.Silence + time.Second
@@ -60,8 +62,8 @@ func (w Work) Done() { w.poll.Leave() }
 func (w Work) Lost() { w.poll.Lose(w.Calls) }
 
 // Work returns calls for a worker as soon as there are any, and none when enough is closed. The deployment is
-// registered if it is not. Work fails with [message.ErrHasURL], with [pull.ErrTooMany], and with [ErrNoCalls] unless the
-// worker has calls in hand, which it may go on with.
+// registered if it is not. Work fails with [message.ErrHasURL], with [pull.ErrTooMany], and with [ErrNoCalls] unless
+// the worker has calls in hand, which it may go on with.
 func (q *Queue) Work(ctx context.Context, enough <-chan struct{}, a Ask) (Work, error) {
 	app := world.App{Project: a.Project, Deployment: a.Deployment}
 	if err := q.noteAsked(ctx, app); err != nil {

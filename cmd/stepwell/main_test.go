@@ -89,7 +89,7 @@ func TestInvalidCommandLines(t *testing.T) { // sets the environment
 		{"migrate without a database", []string{"migrate"}, "", errNoDatabase.Error()},
 		{"verify without a database", []string{"verify"}, "", errNoDatabase.Error()},
 		{"rebuild without a database", []string{"rebuild"}, "", errNoDatabase.Error()},
-		{"no subcommand", []string{"deployments"}, "", `expected one of "add", "move", "list", "show", "remove"`},
+		{"no subcommand", []string{"deployments"}, "", `expected one of "add", "move", "list", "show", "pause"`},
 		{"add without URL", []string{"deployments", "add", "a"}, "", `expected "<url>"`},
 		{"remove nothing", []string{"deployments", "remove"}, "", `expected "<id>"`},
 		{"retry nothing", []string{"messages", "retry"}, "", "give IDs of messages, or flags that select messages"},

@@ -117,8 +117,8 @@ func (s *Server) firstEvents(r *request, id entities.RunID, upTo int64) (log []e
 	return log, nil
 }
 
-// giveOwnInboxes gives the inboxes in a log new tokens: the original may have the others still. Nobody knows an inbox by
-// its token.
+// giveOwnInboxes gives the inboxes in a log new tokens: the original may have the others still. Nobody knows an inbox
+// by its token.
 func giveOwnInboxes(log []entities.Event) {
 	for i, e := range log {
 		if _, ok := inbox.Name(entities.HookID(e.CorrelationID)); ok && e.Type == entities.EventHookCreated {

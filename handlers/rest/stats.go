@@ -180,8 +180,8 @@ func (s *Server) gauges(r *request) error {
 
 // attentionOperations are the operations of openapi.yaml that show more of a kind.
 var attentionOperations = map[overview.Kind]string{
-	overview.Paused: "putProject", overview.PartsPaused: "listPauses", overview.Parked: "listMessages", overview.Blocked: "explainRun",
-	overview.Stranded:    "explainRun",
+	overview.Paused: "putProject", overview.PartsPaused: "listPauses", overview.Parked: "listMessages",
+	overview.Blocked: "explainRun", overview.Stranded: "explainRun",
 	overview.Unreachable: "listMessages", overview.Missing: "putDeployment", overview.Failing: "getFailureStats",
 	overview.Late: "getGauges", overview.KeyExpiring: "listKeys", overview.TwoSigningKeys: "listSigningKeys",
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 )
 
-// awaitRun answers when the run has ended, or the last one of those as which it goes on. On timeout, it answers with the unfinished run, or with the collection of a
-// run that has not started.
+// awaitRun answers when the run has ended, or the last one of those as which it goes on. On timeout, it answers with
+// the unfinished run, or with the collection of a run that has not started.
 func (s *Server) awaitRun(r *request) error {
 	id, timeout := r.runID(), r.duration("timeout", defaultWait, maxWait)
 	await := s.awaitLast

@@ -90,8 +90,8 @@ type WorkPoll[A comparable] struct {
 }
 
 // Join begins a request of a worker of the app, which has room for so many calls, all in all, and names those that it
-// has in hand. It ends an earlier poll that still waits. It must be ended by [WorkPoll.Leave] or [WorkPoll.Lose]. It fails with
-// [ErrTooMany].
+// has in hand. It ends an earlier poll that still waits. It must be ended by [WorkPoll.Leave] or [WorkPoll.Lose]. It
+// fails with [ErrTooMany].
 func (w *Workers[A]) Join(of A, id string, slots int, hand []string) (*WorkPoll[A], error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

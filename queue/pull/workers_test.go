@@ -30,9 +30,9 @@ func join(t *testing.T, w *Workers[string], id string, slots int, hand ...string
 
 // ask makes a request of a worker that does not wait, and returns the IDs of the calls it gets and of those that are
 // over.
-func ask(t *testing.T, w *Workers[string], id string, slots int, hand ...string) (got, over []string) {
+func ask(t *testing.T, w *Workers[string], id string, hand ...string) (got, over []string) {
 	t.Helper()
-	p := join(t, w, id, slots, hand...)
+	p := join(t, w, id, 1, hand...)
 	calls, over := p.Take()
 	p.Leave()
 	for _, c := range calls {
@@ -101,7 +101,7 @@ func TestCallsWithoutAnAnswer(t *testing.T) {
 		},
 		"it asks once more": {lost, func(t *testing.T, w *Workers[string]) {
 			time.Sleep(Silence - time.Second)
-			ask(t, w, "a", 1, "c")
+			ask(t, w, "a", "c")
 		}, 2*Silence - time.Second, ErrLost},
 		"its connection ends": {lost, func(t *testing.T, w *Workers[string]) {
 			join(t, w, "a", 1, "c").Lose(nil)
@@ -114,11 +114,11 @@ func TestCallsWithoutAnAnswer(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				w := newTestWorkers()
-				ask(t, w, "a", 1)
+				ask(t, w, "a")
 				begun := time.Now()
 				ended := call(t.Context(), w.Reserve("app"), Call{ID: "c"}, tt.fate)
 				if tt.after != nil {
-					got, _ := ask(t, w, "a", 1)
+					got, _ := ask(t, w, "a")
 					wantIDs(t, "the call", got, "c")
 					tt.after(t, w)
 				}
@@ -145,12 +145,12 @@ func TestTheWarmWorkerIsPreferred(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestWorkers()
 		for _, id := range []string{"a", "b"} {
-			ask(t, w, id, 1)
+			ask(t, w, id)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		first := call(ctx, w.Reserve("app"), Call{ID: "1", Keep: "b"}, lost)
-		got, _ := ask(t, w, "b", 1)
+		got, _ := ask(t, w, "b")
 		wantIDs(t, "the warm worker", got, "1")
 		o := <-call(ctx, w.Reserve("app"), Call{ID: "2", Keep: "b"}, lost)
 		if o.Status != http.StatusPreconditionFailed || o.err != nil {
@@ -158,7 +158,7 @@ func TestTheWarmWorkerIsPreferred(t *testing.T) {
 		}
 		cancel()
 		<-first
-		if _, over := ask(t, w, "b", 1, "1"); !slices.Contains(over, "1") {
+		if _, over := ask(t, w, "b", "1"); !slices.Contains(over, "1") {
 			t.Errorf("the call is not over: %v", over)
 		}
 	})
@@ -170,10 +170,10 @@ func TestAnAnswerCountsOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestWorkers()
-		ask(t, w, "a", 1)
+		ask(t, w, "a")
 		p := w.Reserve("app")
 		give := func() <-chan outcome {
-			ended := make(chan outcome, 1)
+			ended := make(chan outcome)
 			go func() {
 				a, err := p.Call(t.Context(), Call{ID: "c", Run: "r"}, lost)
 				ended <- outcome{a, err}
@@ -185,7 +185,7 @@ func TestAnAnswerCountsOnce(t *testing.T) {
 		if _, ok := w.Answer("owner", "r", "c", Answer{}); ok {
 			t.Error("a call was answered that nobody has taken")
 		}
-		ask(t, w, "a", 1)
+		ask(t, w, "a")
 		for _, of := range [][3]string{{"other", "r", "c"}, {"owner", "other", "c"}, {"owner", "r", "other"}} {
 			if _, ok := w.Answer(of[0], of[1], of[2], Answer{}); ok {
 				t.Errorf("%v was answered", of)
@@ -198,14 +198,14 @@ func TestAnAnswerCountsOnce(t *testing.T) {
 		if o := <-ended; o.Status != 412 {
 			t.Errorf("got %+v", o)
 		}
-		if got, over := ask(t, w, "a", 1, "c"); len(got) > 0 || !slices.Contains(over, "c") || w.Free("app") != 1 {
+		if got, over := ask(t, w, "a", "c"); len(got) > 0 || !slices.Contains(over, "c") || w.Free("app") != 1 {
 			t.Errorf("got %v, over %v, room for %d", got, over, w.Free("app"))
 		}
 		ended = give()
 		if counts, err := first(t.Context()); !counts || err != nil {
 			t.Errorf("the first answer counts: %t %v", counts, err)
 		}
-		ask(t, w, "a", 1)
+		ask(t, w, "a")
 		second, _ := w.Answer("owner", "r", "c", Answer{Status: 200})
 		<-ended
 		p.Release(false)
@@ -251,15 +251,15 @@ func TestWorkersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestWorkers()
 		for n := range MaxWorkers {
-			ask(t, w, fmt.Sprint(n), 1)
+			ask(t, w, fmt.Sprint(n))
 		}
 		if _, err := w.Join("app", "more", 1, nil); !errors.Is(err, ErrTooMany) {
 			t.Errorf("got %v", err)
 		}
-		ask(t, w, "0", 1) // it is known
+		ask(t, w, "0") // it is known
 		time.Sleep(2 * Silence)
 		synctest.Wait()
-		ask(t, w, "more", 1)
+		ask(t, w, "more")
 	})
 }
 

@@ -20,8 +20,8 @@ type forkCmd struct {
 	At int64 `placeholder:"NUMBER" help:"Keep this many events; by default, those before the step that failed."`
 }
 
-// Run starts a run that goes on from the place in the log of the run with the ID, or from the failures of those that the
-// flags select.
+// Run starts a run that goes on from the place in the log of the run with the ID, or from the failures of those that
+// the flags select.
 func (c forkCmd) Run(ctx context.Context, s *Session) error {
 	if c.At != 0 {
 		if c.ID == "" {

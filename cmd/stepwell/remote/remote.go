@@ -21,7 +21,7 @@ type Commands struct {
 	Failures    failuresCmd    `cmd:"" group:"api-commands" help:"List failed runs in groups."`
 	Search      searchCmd      `cmd:"" group:"api-commands" help:"Find the runs that a text may mean."`
 	Workflows   workflowsCmd   `cmd:"" group:"api-commands" help:"List, pause and resume workflows."`
-	Pauses      pausesCmd      `cmd:"" group:"api-commands" help:"List the runs, workflows and deployments that are paused."`
+	Pauses      pausesCmd      `cmd:"" group:"api-commands" help:"List paused runs, workflows and deployments."`
 	Catalogs    catalogsCmd    `cmd:"" group:"api-commands" help:"Store steps that are planned for goals."`
 	Attention   attentionCmd   `cmd:"" group:"api-commands" help:"List what needs attention."`
 	Stats       statsCmd       `cmd:"" group:"api-commands" help:"Count runs, steps and failures."`
