@@ -149,14 +149,20 @@ func (q *Queue) putAsideSome(ctx context.Context, claimed []Delivery) (list []De
 	return list, nil
 }
 
+// pausesOf selects the pauses of a run, its workflow and a deployment.
+func pausesOf(project, run, deployment string) string {
+	return `SELECT id FROM pauses p
+		WHERE p.project = ` + project + ` AND resumed_at IS NULL AND (kind, name) IN (
+			VALUES ('run', ` + run + `), ('deployment', ` + deployment + `), ('workflow', (SELECT workflow_name FROM runs r
+				WHERE r.id = ` + run + ` AND r.project IS NOT DISTINCT FROM ` + project + `)))`
+}
+
 // holdSQL ends the lease $1 of a message whose run $3, deployment $4 or workflow is paused in project $2, and reports
 // whether it is. The lock has the end of a pause wait for those that hold messages for it: what it lets go is all.
 // The delivery has not started; see [releaseSQL].
-const holdSQL = `
+var holdSQL = `
 	WITH paused AS (
-		SELECT id FROM pauses p
-		WHERE project = $2 AND resumed_at IS NULL AND (kind, name) IN (VALUES ('run', $3::text), ('deployment', $4::text),
-			('workflow', (SELECT workflow_name FROM runs r WHERE r.id = $3 AND r.project IS NOT DISTINCT FROM $2)))
+		` + pausesOf("$2", "$3::text", "$4::text") + `
 		FOR SHARE
 	), failed AS (
 		UPDATE messages SET lease = '', holder = '', awaits_since = NULL, due_at = ` + hold.Until + `,

@@ -343,17 +343,12 @@ func (q *Queue) Receive(
 		WHERE `+ofID+` AND (topic, work) IS NOT DISTINCT FROM ($3, '') AND lease = '' AND `+notParked+` AND NOT `+isBounded+`
 			AND NOT `+limit.MustHoldBack+` AND NOT `+limit.MessageWaits+`
 			AND (ticket > 0 OR due_at <= now())
+			AND NOT EXISTS (`+pausesOf("m.project", "m.run_id", "m.deployment_id")+`)
 		RETURNING `+deliveryColumns+`, body`,
 		id, project, topic, "rh_"+ulid.Make().String(), lease)
 	m, err := pg.CollectOne[Delivery](rows, err, pgx.ErrNoRows)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = q.whyNotReceived(ctx, project, topic, id)
-	}
-	if err == nil {
-		var free []Delivery
-		if free, err = q.putAsideSome(ctx, []Delivery{m}); err == nil && len(free) == 0 {
-			err = fmt.Errorf("%s: %w", partPaused, entities.ErrConflict)
-		}
 	}
 	return m, wrap("receive message "+id, err)
 }
@@ -367,7 +362,7 @@ func (q *Queue) whyNotReceived(ctx context.Context, project entities.Project, to
 	case err != nil:
 		return err
 	case exists:
-		return fmt.Errorf("message is delayed, parked or leased: %w", entities.ErrConflict)
+		return fmt.Errorf("message is delayed, parked, leased or paused: %w", entities.ErrConflict)
 	default:
 		return message.ErrMessageNotFound
 	}
