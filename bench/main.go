@@ -125,6 +125,7 @@ var parts = []part{
 	{"append", measureAppends, "Append and send", reportAppends},
 	{"engine", measureEngine, "Engine", reportEngine},
 	{"overload", measureOverload, "Overload", reportOverload},
+	{"fanout", measureFanOut, "Fan-out", reportFanOut},
 	{"growth", measureGrowth, "Growth", reportGrowth},
 	{"idle", measureIdle, "Idle", reportIdle},
 	{"sdk", measureSDK, "One app of the SDK, on two backends", reportSDK},

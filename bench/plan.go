@@ -28,6 +28,8 @@ type plan struct {
 	resumes int           // of a run with the Go SDK
 	pause   time.Duration // between them, at least
 
+	items, itemsOpen []int // of maps
+
 	logSizes   []int
 	logAppends int // per size and round
 	stored     int // runs in the full database
@@ -44,6 +46,8 @@ func planFor(short bool) plan {
 			rates: []float64{20}, open: 300 * time.Millisecond, grace: 10 * time.Second,
 			overloadGrace: 30 * time.Second, recovery: 300 * time.Millisecond,
 			shapes: []string{"seq-1", "seq-3", "wide-5"}, peer: 300 * time.Millisecond, peerOther: 300 * time.Millisecond,
+
+			items: []int{20}, itemsOpen: []int{5},
 			resumes: 3, pause: 5 * time.Millisecond,
 			logSizes: []int{10, 100}, logAppends: 20, stored: 10_000, idle: time.Second, sdk: sdkPlanFor(true),
 		}
@@ -54,6 +58,8 @@ func planFor(short bool) plan {
 		rates: []float64{25, 50, 100, 200, 400}, open: 15 * time.Second, grace: 10 * time.Second,
 		overloadGrace: time.Minute, recovery: 5 * time.Second, settle: 5 * time.Second,
 		shapes: []string{"seq-1", "seq-3", "seq-10", "wide-50"}, peer: 5 * time.Second, peerOther: 3 * time.Second,
+
+		items: []int{1_000, 10_000}, itemsOpen: []int{100, 1_000},
 		resumes: 200, pause: 50 * time.Millisecond,
 		logSizes: []int{10, 1_000, 10_000}, logAppends: 1_000, stored: 1_000_000, idle: 30 * time.Second,
 		sdk: sdkPlanFor(false),

@@ -54,6 +54,8 @@ var goals = []goal{
 	{"3-step flow alone, p50 / the contract's", compared("engine", threeBy("flow", 1), threeBy("contract", 1), medianOf), atMost(0.67)},
 	{"3-step flow, 200 in flight, runs /s / the contract's",
 		compared("engine", threeBy("flow", 200), threeBy("contract", 200), row.perSecond), atLeast(1.6)},
+	{"map of 10,000 items, 100 open, all CPU per item ms", figureOf("fanout", tenThousand, allCPU), atMost(1)},
+	{"map of 10,000 items, 100 open, s", figureOf("fanout", tenThousand, func(r row) float64 { return r.Seconds }), atMost(20)},
 	{"idle, % of a core (server and Postgres)", figureOf("idle", idleServer, func(r row) float64 {
 		return ratio(r.ServerCPU+r.PostgresCPU, r.Seconds) * 100
 	}), atMost(1)},
@@ -103,6 +105,9 @@ var goals = []goal{
 	{"flow, 3 steps, 200 in flight, runs /s / the best peer's",
 		toPeers(byFlowOnly, 200, row.perSecond, most), atLeast(1)},
 }
+
+// tenThousand is the key of the largest map.
+var tenThousand = key{of: mapCase, variant: "flow", clients: 100, size: 10_000}
 
 var most, least = slices.Max[[]float64], slices.Min[[]float64]
 
