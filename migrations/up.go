@@ -101,23 +101,12 @@ func (m Migrator) Up(ctx context.Context, dsn, schema string, options ...func(*p
 	})
 }
 
-// lock waits until no other process migrates. It asks again and again instead of waiting in the database: a statement
-// that waits has a snapshot, for whose end CREATE INDEX CONCURRENTLY in the other process would wait in turn. The lock
-// is that of a transaction, which stays open and idle: whatever is between this process and Postgres, it ends with it.
-// The protocol is the simple one, because the extended one keeps the snapshot of a transaction's last statement.
+// lock waits until no other process migrates. It asks again and again, each time in a transaction of its own, instead of
+// waiting in the database: CREATE INDEX CONCURRENTLY in the other process waits for the end of each transaction in which
+// a statement had a snapshot when it looked.
 func (m Migrator) lock(ctx context.Context, conn *pgx.Conn) error {
-	if _, err := conn.Exec(ctx, `BEGIN`); err != nil {
-		return err
-	}
-	_, err := conn.Exec(ctx, `SELECT set_config(name, '0', true) FROM pg_settings
-		WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout')`)
-	if err != nil {
-		return err
-	}
 	for tries := 0; ; tries++ {
-		var free bool
-		err := conn.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock($1)`, pgx.QueryExecModeSimpleProtocol, lockID).Scan(&free)
-		if err != nil || free {
+		if free, err := tryLock(ctx, conn); err != nil || free {
 			return err
 		}
 		if tries%lockLog == 0 {
@@ -129,6 +118,25 @@ func (m Migrator) lock(ctx context.Context, conn *pgx.Conn) error {
 			return err
 		}
 	}
+}
+
+// tryLock takes the lock if it is free. The lock is that of a transaction, which then stays open and idle: whatever is
+// between this process and Postgres, it ends with it. The protocol is the simple one, because the extended one keeps the
+// snapshot of a transaction's last statement.
+func tryLock(ctx context.Context, conn *pgx.Conn) (free bool, err error) {
+	if _, err := conn.Exec(ctx, `BEGIN`); err != nil {
+		return false, err
+	}
+	_, err = conn.Exec(ctx, `SELECT set_config(name, '0', true) FROM pg_settings
+		WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout')`)
+	if err != nil {
+		return false, err
+	}
+	err = conn.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock($1)`, pgx.QueryExecModeSimpleProtocol, lockID).Scan(&free)
+	if err == nil && !free {
+		_, err = conn.Exec(ctx, `ROLLBACK`)
+	}
+	return free, err
 }
 
 // lockHolderSQL describes who holds the lock. What the role may not see of others is unknown.

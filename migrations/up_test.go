@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -141,7 +142,7 @@ func TestMigrationWaitsForAnother(t *testing.T) {
 }
 
 // TestIndexesAreBuiltBesideTheSearchForHolders: CREATE INDEX CONCURRENTLY waits for the transactions that are reading,
-// of which none may be that of the lock, which ends only after the migration.
+// of which none may be that of the lock, or of a process that waits for it: they end only after the migration.
 func TestIndexesAreBuiltBesideTheSearchForHolders(t *testing.T) {
 	t.Parallel()
 	const text = "-- +goose NO TRANSACTION\n-- +goose Up\nSET lock_timeout = 0;\n"
@@ -151,7 +152,13 @@ func TestIndexesAreBuiltBesideTheSearchForHolders(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := m.Up(ctx, testdb.New(t), migrations.DefaultSchema); err != nil {
-		t.Error(err)
+	dsn, racers := testdb.New(t), sync.WaitGroup{}
+	for range 8 {
+		racers.Go(func() {
+			if err := m.Up(ctx, dsn, migrations.DefaultSchema); err != nil {
+				t.Error(err)
+			}
+		})
 	}
+	racers.Wait()
 }
