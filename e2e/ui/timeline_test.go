@@ -212,6 +212,8 @@ func TestLongTimeline(t *testing.T) {
 	b.shows("reminder")
 	b.open("/ui/default/runs/" + run + "/timeline")
 	b.until("sums by name", hasRow("item, 8572 steps"))
+	b.until("the browser has recorded the requests", `performance.getEntriesByType("resource").flatMap(
+		(e) => decodeURIComponent(e.name).match(/v1\/runs\/\w+\/timeline/g) ?? []).length >= 2`)
 	read := evaluate[struct {
 		Ms, Bytes float64
 		Requests  []string
