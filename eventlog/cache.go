@@ -174,7 +174,8 @@ func (c *runCache) takeAlong(first *joined) (taken []*joined) {
 func (c *runCache) facts(project entities.Project, requests []Request, now time.Time) (facts, bool) {
 	f := facts{Snapshot: NewSnapshot(project)}
 	n := len(requests)
-	if n == 0 || n >= longCall || countWrites(requests) > maxOptimistic || slices.ContainsFunc(requests, Request.isMarked) {
+	if n == 0 || n >= longCall || countWrites(requests) > maxOptimistic ||
+		slices.ContainsFunc(requests, Request.isMarked) {
 		return facts{}, false
 	}
 	if startsAlone(requests) {

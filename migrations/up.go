@@ -101,9 +101,9 @@ func (m Migrator) Up(ctx context.Context, dsn, schema string, options ...func(*p
 	})
 }
 
-// lock waits until no other process migrates. It asks again and again, each time in a transaction of its own, instead of
-// waiting in the database: CREATE INDEX CONCURRENTLY in the other process waits for the end of each transaction in which
-// a statement had a snapshot when it looked.
+// lock waits until no other process migrates. It asks again and again, each time in a transaction of its own, instead
+// of waiting in the database: CREATE INDEX CONCURRENTLY in the other process waits for the end of each transaction in
+// which a statement had a snapshot when it looked.
 func (m Migrator) lock(ctx context.Context, conn *pgx.Conn) error {
 	for tries := 0; ; tries++ {
 		if free, err := tryLock(ctx, conn); err != nil || free {
@@ -121,8 +121,8 @@ func (m Migrator) lock(ctx context.Context, conn *pgx.Conn) error {
 }
 
 // tryLock takes the lock if it is free. The lock is that of a transaction, which then stays open and idle: whatever is
-// between this process and Postgres, it ends with it. The protocol is the simple one, because the extended one keeps the
-// snapshot of a transaction's last statement.
+// between this process and Postgres, it ends with it. The protocol is the simple one, because the extended one keeps
+// the snapshot of a transaction's last statement.
 func tryLock(ctx context.Context, conn *pgx.Conn) (free bool, err error) {
 	if _, err := conn.Exec(ctx, `BEGIN`); err != nil {
 		return false, err

@@ -26,7 +26,6 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/rescue"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
 	"github.com/stepwell-dev/stepwell/queue/egress"
-	"github.com/stepwell-dev/stepwell/queue/hold"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 	"github.com/stepwell-dev/stepwell/queue/world"
 )
@@ -191,10 +190,8 @@ func (w *deliverer) deliver(ctx context.Context, d Delivery, free func()) (Deliv
 	if w.holds(d) {
 		return Delivered{OutcomeUnreached, message.ProjectPaused}, w.postpone(ctx, d)
 	}
-	if hold.Holds(d.Work) && w.queue.pauses.hasParts(d.Project) {
-		if held, err := w.queue.putAside(ctx, d); held || err != nil {
-			return Delivered{OutcomeUnreached, partPaused}, err
-		}
+	if held, err := w.isHeld(ctx, d); held || err != nil {
+		return Delivered{OutcomeUnreached, partPaused}, err
 	}
 	switch {
 	case d.IsEmbedded() && d.callsApp() && !w.queue.hosts(d):

@@ -132,6 +132,14 @@ func (q *Queue) putAside(ctx context.Context, d Delivery) (held bool, err error)
 	return held, wrap("hold message", err)
 }
 
+// isHeld puts a delivery aside that calls something which is paused, and reports whether it is.
+func (w *deliverer) isHeld(ctx context.Context, d Delivery) (bool, error) {
+	if !hold.Holds(d.Work) || !w.queue.pauses.hasParts(d.Project) {
+		return false, nil
+	}
+	return w.queue.putAside(ctx, d)
+}
+
 // putAsideSome puts aside what is paused of the deliveries of a project, and returns the others.
 func (q *Queue) putAsideSome(ctx context.Context, claimed []Delivery) (list []Delivery, err error) {
 	if len(claimed) == 0 || !q.pauses.hasParts(claimed[0].Project) && !q.pauses.unknown() {

@@ -36,8 +36,9 @@ func (w *Context) ShouldContinue() bool {
 //
 // One transaction does both. The next run has the input, and takes over key, attributes, store, deadline, slots of
 // limits, and the inboxes with the messages that the workflow has not received. If the run is a child, its parent waits
-// for the next run, as does [Run.Wait]. All else ends as at any end of a run: steps and timers are dropped, hooks closed,
-// children cancelled. A saga is not undone, but what would undo it is not known to the next run: continue outside of it.
+// for the next run, as does [Run.Wait]. All else ends as at any end of a run: steps and timers are dropped, hooks
+// closed, children cancelled. A saga is not undone, but what would undo it is not known to the next run: continue
+// outside of it.
 //
 // The workflow must return what ContinueAs returns. A run that was asked to cancel does not continue, but ends.
 func (d *Workflow[I, O]) ContinueAs(w *Context, in I) (O, error) {

@@ -98,8 +98,8 @@ func (h *callHost) keep(ctx context.Context) error {
 	return h.do(ctx, apiRequest{method: http.MethodPost, path: h.run + "/call/keep"}, nil)
 }
 
-// answer sends the answer to a server. Seen is the position up to which the call has the log, if the answer does not say
-// it; 0 if it does.
+// answer sends the answer to a server. Seen is the position up to which the call has the log, if the answer does not
+// say it; 0 if it does.
 func (h *callHost) answer(ctx context.Context, a reply, seen int64) error {
 	body := struct {
 		reply

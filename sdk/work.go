@@ -13,8 +13,8 @@ import (
 const (
 	// defaultSlots is how many calls a worker makes at a time.
 	defaultSlots = 100
-	// idlePoll is how long the server waits for a call while none is in hand. While there are calls, a poll must come every
-	// second: patience is how long its answer may take then, and longestRetry how long the pause after a failure is.
+	// idlePoll is how long the server waits for a call while none is in hand. While there are calls, a poll must come
+	// every second: patience is how long its answer may take then, and longestRetry how long the pause after a failure is.
 	idlePoll, patience, longestRetry = 20 * time.Second, 10 * time.Second, time.Second
 )
 

@@ -133,8 +133,8 @@ func (s *Server) callStep(r *Run, st *step) {
 	s.retry(r, st, failure.Error, duration(got.Header().Get("Retry-After")+"s", 0))
 }
 
-// Beat notes a heartbeat of a step that is called, with its progress; nil for nothing new. It fails with [ErrCallOver] if
-// nobody waits for the step any more.
+// Beat notes a heartbeat of a step that is called, with its progress; nil for nothing new. It fails with [ErrCallOver]
+// if nobody waits for the step any more.
 func (s *Server) Beat(r *Run, stepID string, progress json.RawMessage) error {
 	i := slices.IndexFunc(r.steps, func(st *step) bool { return st.command.ID == stepID })
 	if r.Status != "running" || i < 0 {

@@ -120,8 +120,8 @@ func (s *Server) Request(
 	return r, id, nil
 }
 
-// Cancel cancels a run, or the last one as which it goes on: at once, or after the grace if it does not end before. A run that was never called has nothing
-// to undo, and ends at once.
+// Cancel cancels a run, or the last one as which it goes on: at once, or after the grace if it does not end before. A
+// run that was never called has nothing to undo, and ends at once.
 func (s *Server) Cancel(r *Run, reason string, grace time.Duration) {
 	switch r = r.Last(); {
 	case r.Status != "running":
