@@ -109,7 +109,7 @@ func TestResultsThatWaitAreAppendedTogether(t *testing.T) {
 	}
 }
 
-// TestRacingResultsCountOnce: each step gets one result, with those of others refused, whoever they are appended with.
+// TestRacingResultsCountOnce: each step gets one result. Its other results are refused, whatever they are appended with.
 func TestRacingResultsCountOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -273,7 +273,7 @@ func makeDueNow(
 				FOR UPDATE SKIP LOCKED
 			), moved AS (
 				UPDATE messages SET due_at = now() WHERE id = ANY (ARRAY(SELECT id FROM next)) AND due_at < `+gated+`
-			), hurried AS (
+			), advanced AS (
 				UPDATE permits SET not_before = now()
 				WHERE message_id = ANY (ARRAY(SELECT id FROM next)) AND granted_at IS NULL AND not_before > now()
 			)

@@ -192,7 +192,7 @@ func (q *Queue) letGo(ctx context.Context, pause int64) error {
 				UPDATE messages m SET held_by = NULL, due_at = CASE WHEN due_at <> `+hold.Until+` THEN due_at
 					WHEN `+needsSlots+` THEN `+gated+` ELSE now() END
 				WHERE id = ANY (ARRAY(SELECT id FROM next))
-			), hurried AS (
+			), advanced AS (
 				UPDATE permits SET not_before = now()
 				WHERE message_id = ANY (ARRAY(SELECT id FROM next)) AND granted_at IS NULL AND not_before > now()
 			)
@@ -233,7 +233,7 @@ func (q *Queue) Resume(ctx context.Context, project entities.Project) error {
 			), moved AS (
 				UPDATE messages SET last_error = '', due_at = CASE WHEN due_at < `+gated+` THEN now() ELSE due_at END
 				WHERE id = ANY (ARRAY(SELECT id FROM next))
-			), hurried AS (
+			), advanced AS (
 				UPDATE permits SET not_before = now()
 				WHERE message_id = ANY (ARRAY(SELECT id FROM next)) AND granted_at IS NULL AND not_before > now()
 			)

@@ -219,7 +219,7 @@ func (p *Place[A]) end(u *underWay[A]) {
 	u.by.pending = slices.DeleteFunc(u.by.pending, func(other *underWay[A]) bool { return other == u })
 	p.by, p.InHand = u.by, u.taken
 	if u.taken {
-		u.by.wake() // so that it is told
+		u.by.wake() // its poll answers that the call is over
 	}
 }
 
@@ -235,7 +235,7 @@ func (p *Place[A]) Release(counted bool) {
 	p.all.roomAt(p.of)
 }
 
-// settle tells whoever has brought the last answer whether it counts. The caller holds the mutex.
+// settle reports to the request that has brought the last answer whether it counts. The caller holds the mutex.
 func (p *Place[A]) settle(counted bool) {
 	if p.at != nil {
 		p.at.counted = counted
