@@ -3,6 +3,7 @@ package eventlog
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -107,6 +108,22 @@ func TestCheckKept(t *testing.T) {
 	large[1].Payload = make([]byte, MaxForkBytes+1)
 	if err := CheckKept(large); !errors.Is(err, entities.ErrForkTooLarge) {
 		t.Errorf("%d bytes: got error %v", MaxForkBytes+1, err)
+	}
+}
+
+// TestForksLockTokensInOrder: two forks that need the same tokens must not wait for each other.
+func TestForksLockTokensInOrder(t *testing.T) {
+	t.Parallel()
+	lines := []string{"run_created"}
+	for i := range 20 {
+		lines = append(lines, fmt.Sprint("hook_created h", i))
+	}
+	kept := logFrom(lines...)
+	for i := range kept {
+		kept[i].Data.Token = kept[i].CorrelationID
+	}
+	if tokens := (Request{Kept: kept}).keptTokens(); len(tokens) != 20 || !slices.IsSorted(tokens) {
+		t.Errorf("the tokens are locked in the order %q", tokens)
 	}
 }
 

@@ -104,7 +104,10 @@ func TestCallsWithoutAnAnswer(t *testing.T) {
 			ask(t, w, "a", "c")
 		}, 2*Silence - time.Second, ErrLost},
 		"its connection ends": {lost, func(t *testing.T, w *Workers[string]) {
-			join(t, w, "a", 1, "c").Lose(nil)
+			join(t, w, "a", 2, "c").Lose(nil)
+			if n := w.Free("app"); n != 0 {
+				t.Errorf("a worker whose connection has ended has room for %d calls", n)
+			}
 		}, cutSilence, ErrLost},
 		"the answer to its request does not arrive": {lost, func(t *testing.T, w *Workers[string]) {
 			join(t, w, "a", 1).Lose([]Call{{ID: "c"}})
