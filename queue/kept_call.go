@@ -21,13 +21,17 @@ import (
 const ofCall = OfLease +
 	` AND (project, run_id) IS NOT DISTINCT FROM ($2, $3) AND work <> '' AND due_at > clock_timestamp()`
 
+// keepMessages begins the statement that keeps calls for the time $4, unless no server waits for them and the function
+// has not sent the heartbeats that its step asks for.
+const keepMessages = `
+	UPDATE messages SET kept_until = now() + $4, drained_lease = '',
+		due_at = CASE holder WHEN '' THEN now() + $4 ELSE due_at END
+	WHERE (holder <> '' OR NOT ` + silent + `) AND `
+
 // KeepCall notes that a function works on the call with the lease. It fails with [message.ErrStale] if the call is
 // over, or if no server waits for it and the function has not sent the heartbeats that its step asks for.
 func (q *Queue) KeepCall(ctx context.Context, p entities.Project, runID entities.RunID, handle string) error {
-	tag, err := pg.NewPool(q.pool).Exec(ctx, `
-		UPDATE messages SET kept_until = now() + $4, drained_lease = '',
-			due_at = CASE holder WHEN '' THEN now() + $4 ELSE due_at END
-		WHERE `+ofCall+` AND (holder <> '' OR NOT `+silent+`)`, handle, p, runID, cluster.KeptLease)
+	tag, err := pg.NewPool(q.pool).Exec(ctx, keepMessages+ofCall, handle, p, runID, cluster.KeptLease)
 	if err == nil && tag.RowsAffected() == 0 {
 		return errCallOver
 	}

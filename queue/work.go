@@ -95,11 +95,9 @@ func (q *Queue) keepCalls(ctx context.Context, app world.App, handles []string) 
 	if len(handles) == 0 {
 		return nil, nil
 	}
-	kept, err := pg.CollectColumn[string](pg.NewPool(q.pool).Query(ctx, `
-		UPDATE messages SET kept_until = now() + $4, drained_lease = '',
-			due_at = CASE holder WHEN '' THEN now() + $4 ELSE due_at END
-		WHERE lease = ANY ($1) AND lease <> '' AND work <> '' AND due_at > clock_timestamp()
-			AND (project, deployment_id) IS NOT DISTINCT FROM ($2, $3) AND (holder <> '' OR NOT `+silent+`)
+	kept, err := pg.CollectColumn[string](pg.NewPool(q.pool).Query(ctx, keepMessages+`
+		lease = ANY ($1) AND lease <> '' AND work <> '' AND due_at > clock_timestamp()
+			AND (project, deployment_id) IS NOT DISTINCT FROM ($2, $3)
 		RETURNING lease`, handles, app.Project, app.Deployment, keptCallTime))
 	if err != nil {
 		return nil, wrap("keep calls", err)

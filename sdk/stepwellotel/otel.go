@@ -30,7 +30,7 @@ import (
 
 const scope = "github.com/stepwell-dev/stepwell/sdk/stepwellotel"
 
-// The attributes of spans are named like those of the server's. Workflow, step and type of error are attributes of
+// The attributes of spans are named like those of the server. Workflow, step and type of error are attributes of
 // metrics, too.
 const (
 	runKey        = attribute.Key("stepwell.run_id")

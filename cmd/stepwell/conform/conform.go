@@ -4,6 +4,7 @@
 package conform
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -184,25 +185,18 @@ func (c *checker) repeat(ctx context.Context, p *proxy) []Result {
 			}
 			if again.header.Get("Signature") != "" {
 				forged.Skipped = ""
-				forged.Failure = firstOf(forged.Failure, forge(ctx, p, again))
+				forged.Failure = cmp.Or(forged.Failure, forge(ctx, p, again))
 			}
 		}
 		after, readErr := c.log(ctx, run)
 		if err := errors.Join(err, readErr); err != nil {
-			repeated.Failure = firstOf(repeated.Failure, err.Error())
+			repeated.Failure = cmp.Or(repeated.Failure, err.Error())
 		} else if len(after) != len(before) {
-			repeated.Failure = firstOf(repeated.Failure, fmt.Sprintf("run %s has %d events after them, and had %d", run,
+			repeated.Failure = cmp.Or(repeated.Failure, fmt.Sprintf("run %s has %d events after them, and had %d", run,
 				len(after), len(before)))
 		}
 	}
 	return []Result{repeated, forged}
-}
-
-func firstOf(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }
 
 // repeatCall sends a call again, and returns why the answer is wrong. The same call has the same commands, unless it is
