@@ -113,10 +113,10 @@ func TestProgressIsForTheNextAttempt(t *testing.T) {
 	}
 }
 
-// TestRacingAttemptsHaveOneHeart: racers of an attempt that ends send heartbeats while the next one begins. What the
+// TestRacingAttemptsSendHeartbeatsOfOne: racers of an attempt that ends send heartbeats while the next one begins. What the
 // next one has got is what the row has then: none of the others comes later. Of racers of one call, one in a second
 // counts.
-func TestRacingAttemptsHaveOneHeart(t *testing.T) {
+func TestRacingAttemptsSendHeartbeatsOfOne(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
 	const rounds, racers = 20, 8

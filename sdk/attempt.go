@@ -243,9 +243,9 @@ type stepContext struct {
 	StepInfo
 
 	app *App
-	// heart sends heartbeats, and progress is that of an earlier attempt; nil for inline steps.
-	heart    *heart
-	progress json.RawMessage
+	// heartbeats sends them, and progress is that of an earlier attempt; nil for inline steps.
+	heartbeats *heartbeats
+	progress   json.RawMessage
 }
 
 func stepOf(ctx context.Context) (stepContext, bool) {

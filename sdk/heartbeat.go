@@ -34,7 +34,7 @@ func Heartbeat(ctx context.Context, progress any) error {
 		return context.Cause(ctx)
 	}
 	s, ok := stepOf(ctx)
-	if !ok || s.heart == nil {
+	if !ok || s.heartbeats == nil {
 		return nil
 	}
 	data, err := encode(progress)
@@ -46,7 +46,7 @@ func Heartbeat(ctx context.Context, progress any) error {
 	case progress == nil:
 		data = nil
 	}
-	s.heart.beat(data)
+	s.heartbeats.beat(data)
 	return context.Cause(ctx)
 }
 
@@ -70,8 +70,8 @@ const (
 	beatTime = 3 * time.Second
 )
 
-// heart sends the heartbeats of a step's call.
-type heart struct {
+// heartbeats sends those of a step's call.
+type heartbeats struct {
 	ctx  context.Context //nolint:containedctx // that of the call
 	host *callHost
 	// every is how far apart they are at least.
@@ -83,9 +83,9 @@ type heart struct {
 	pause  *time.Timer     // until the next one may be sent; nil if that is now
 }
 
-// newHeart returns the heart of a step's call; nil without a server that takes heartbeats. When a server says that
-// nobody waits any more, the call is cancelled.
-func (a *App) newHeart(ctx context.Context, c call, cancel context.CancelCauseFunc) *heart {
+// newHeartbeats returns what sends the heartbeats of a step's call; nil without a server that takes heartbeats. When a
+// server says that nobody waits any more, the call is cancelled.
+func (a *App) newHeartbeats(ctx context.Context, c call, cancel context.CancelCauseFunc) *heartbeats {
 	if !slices.Contains(c.Server.Features, "heartbeat") {
 		return nil
 	}
@@ -93,11 +93,11 @@ func (a *App) newHeart(ctx context.Context, c call, cancel context.CancelCauseFu
 	if host == nil {
 		return nil
 	}
-	return &heart{ctx: ctx, host: host, every: a.serving.beatEvery}
+	return &heartbeats{ctx: ctx, host: host, every: a.serving.beatEvery}
 }
 
 // beat sends a heartbeat, now or as soon as one may be sent.
-func (h *heart) beat(progress json.RawMessage) {
+func (h *heartbeats) beat(progress json.RawMessage) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.unsent = true
@@ -110,7 +110,7 @@ func (h *heart) beat(progress json.RawMessage) {
 }
 
 // send sends the heartbeat if it was not sent, and begins the pause. What no server has taken is sent again after it.
-func (h *heart) send() {
+func (h *heartbeats) send() {
 	if !h.unsent || h.ctx.Err() != nil {
 		return
 	}
@@ -132,7 +132,7 @@ func (h *heart) send() {
 }
 
 // end sends what the next attempt has to know, if there is one.
-func (h *heart) end(again bool) {
+func (h *heartbeats) end(again bool) {
 	if h == nil {
 		return
 	}

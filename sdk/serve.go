@@ -196,7 +196,7 @@ func (a *App) serveStep(request context.Context, c call) reply {
 	defer closed()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	heart := a.newHeart(ctx, c, cancel)
+	heartbeats := a.newHeartbeats(ctx, c, cancel)
 	ctx, store := withStore(ctx, c.Run.Store)
 	if !c.Step.Deadline.IsZero() {
 		var cancel context.CancelFunc
@@ -204,11 +204,11 @@ func (a *App) serveStep(request context.Context, c call) reply {
 		defer cancel()
 	}
 	info := StepInfo{Run: infoOf(c), ID: c.Step.ID, Name: c.Step.Name, Attempt: max(c.Attempt, 1), Trace: c.trace}
-	s := stepContext{info, a, heart, c.Step.Progress}
+	s := stepContext{info, a, heartbeats, c.Step.Progress}
 	output, err := attempt(ctx, s, 0, func(ctx context.Context) (json.RawMessage, error) {
 		return d.step(ctx, c.Step.Input)
 	})
-	heart.end(err != nil && !isPermanent(err))
+	heartbeats.end(err != nil && !isPermanent(err))
 	if err == nil {
 		return outputReply(output, store.writes())
 	}
