@@ -61,6 +61,7 @@ func TestListsHaveEveryFieldOfTheirEvents(t *testing.T) {
 		}
 		return events, err
 	}
+	f.waitForOpenTransactions(t) // the events of a project end before the oldest one
 	page := pg.Page{Limit: pg.MaxPage}
 	for _, id := range runs {
 		for name, list := range map[string]func() ([]entities.Event, error){

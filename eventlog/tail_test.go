@@ -43,7 +43,8 @@ func TestFollowersShareReads(t *testing.T) {
 			t.Fatalf("only %d of %d followers got the event", n, len(followers))
 		}
 	}
-	if reads := f.pool.Stat().AcquireCount() - before; reads > 20 {
+	// A transaction of another test that blocks the feed costs further reads.
+	if reads := f.pool.Stat().AcquireCount() - before; reads > int64(len(followers))/2 {
 		t.Errorf("%d followers and the append used %d connections, want a few", len(followers), reads)
 	}
 	late, err := f.FollowRun(t.Context(), home, id, read.EventQuery{}, read.WithPayloads)
