@@ -1,6 +1,6 @@
 // What one can do with a run. What the role may not do is shown, and says which role may.
 import { useSignal } from "@preact/signals";
-import type { Hook, Run } from "../api.gen";
+import type { Explanation, Hook, Run } from "../api.gen";
 import { addressOf, call, callText, server } from "../api";
 import { fieldsOf, fill, type Field, type Typed } from "../lib/form";
 import { member, parseJson, withValue, writeJson } from "../lib/jsontext";
@@ -17,6 +17,7 @@ import { lazyPart } from "../parts/lazy";
 import { Trouble } from "../parts/notice";
 import { useResource } from "../resource";
 import { may, needs } from "../session";
+import { PauseButton } from "./pauses";
 import type { StartProps } from "./start";
 
 const Start = lazyPart<StartProps>("the form", async () => (await import("./tools")).Start);
@@ -24,7 +25,7 @@ const Start = lazyPart<StartProps>("the form", async () => (await import("./tool
 type Open = "" | "cancel" | "rerun" | "fork" | "start";
 
 // Actions are what one can do with the run as it is now. What helps a run that waits is in the box that says why.
-export function Actions({ run, done }: { run: Run; done: () => void }) {
+export function Actions({ run, why, done }: { run: Run; why: Explanation | null; done: () => void }) {
   const open = useSignal<Open>("");
   const close = () => (open.value = "");
   const ended = hasEnded(run);
@@ -33,6 +34,7 @@ export function Actions({ run, done }: { run: Run; done: () => void }) {
     <div class="actions">
       {(ended || run.driver === "server") && <Gated permission="write" act={show("rerun")}>Rerun …</Gated>}
       {run.driver === "server" && (run.status === "failed" || run.status === "cancelled") && <Gated permission="write" act={show("fork")}>Go on from the failure …</Gated>}
+      {!ended && !pausedIn(why, run.id) && <PauseButton kind="run" name={run.id} pause={null} done={done} />}
       {!ended && <Gated permission="write" act={show("cancel")}>Cancel …</Gated>}
       {open.value === "cancel" && <Cancel run={run} done={done} close={close} />}
       {open.value === "rerun" && <Rerun run={run} close={close} change={show("start")} />}
@@ -40,6 +42,11 @@ export function Actions({ run, done }: { run: Run; done: () => void }) {
       {open.value === "start" && <Start like={run} close={close} />}
     </div>
   );
+}
+
+// pausedIn reports whether the run itself is paused. The box that says so resumes it.
+function pausedIn(why: Explanation | null, id: string): boolean {
+  return why !== null && why.reasons.some((r) => r.pause?.kind === "run" && r.pause.name === id);
 }
 
 // Retry makes a failed message due at once.

@@ -1,6 +1,6 @@
 // The deployments: where the functions of the workflows are, and whether they answer.
 import { useSignal } from "@preact/signals";
-import type { Deployment } from "../api.gen";
+import type { Deployment, Pause } from "../api.gen";
 import { addressOf, call, server } from "../api";
 import { formatTerm } from "../lib/filter";
 import { curl, quote } from "../lib/shell";
@@ -14,13 +14,15 @@ import { Empty, Loading, Trouble } from "../parts/notice";
 import { Age, Clock } from "../parts/time";
 import { useResource } from "../resource";
 import { may, needs } from "../session";
+import { OpenPause, PausedSince, PauseForm, usePauses } from "./pauses";
 
-type Open = { kind: "add" } | { kind: "move" | "forget"; of: Deployment } | null;
+type Open = { kind: "add" } | { kind: "move" | "forget" | "pause"; of: Deployment } | null;
 
 export function Deployments() {
   const list = useResource((signal) => call(project.value, "GET /v1/deployments", { signal }), [project.value], { on: ["settings", "queue", "runs"] });
   const added = search.value.get("add"); // the ID of a deployment that a link wants to be added
   const open = useSignal<Open>(added === null ? null : { kind: "add" });
+  const pauses = usePauses();
   const rows = list.data.value?.data ?? [];
   const close = () => {
     open.value = null;
@@ -40,11 +42,12 @@ export function Deployments() {
       {rows.length > 0 && (
         <table class="list deployments">
           <thead><tr><th>Deployment</th><th>State</th><th>Workflows</th><th class="num">Open runs</th><th class="num">Calls waiting</th><th>Last answer</th><th><span class="hidden">Actions</span></th></tr></thead>
-          <tbody>{rows.map((d) => <Row key={d.id} deployment={d} open={(o) => (open.value = o)} />)}</tbody>
+          <tbody>{rows.map((d) => <Row key={d.id} deployment={d} pause={pauses.of("deployment", d.id)} open={(o) => (open.value = o)} />)}</tbody>
         </table>
       )}
       {open.value?.kind === "add" && <Add {...dialog} name={added ?? ""} />}
       {open.value?.kind === "move" && <Move of={open.value.of} {...dialog} />}
+      {open.value?.kind === "pause" && <PauseForm kind="deployment" name={open.value.of.id} pause={pauses.of("deployment", open.value.of.id)} done={pauses.refresh} close={close} />}
       {open.value?.kind === "forget" && <Forget of={open.value.of} {...dialog} />}
     </main>
   );
@@ -76,7 +79,13 @@ function stateOf(d: Deployment): State {
   return { look: "pending", word: "not called yet" };
 }
 
-function Row({ deployment: d, open }: { deployment: Deployment; open: (o: Open) => void }) {
+interface RowProps {
+  deployment: Deployment;
+  pause: Pause | null | undefined;
+  open: (o: Open) => void;
+}
+
+function Row({ deployment: d, pause, open }: RowProps) {
   const button = (kind: "move" | "forget", text: string) => (
     <button type="button" disabled={!may("admin")} title={may("admin") ? "" : needs("admin")} aria-label={`${text} ${d.id}`}
       onClick={() => open({ kind, of: d })}>{text}</button>
@@ -90,6 +99,7 @@ function Row({ deployment: d, open }: { deployment: Deployment; open: (o: Open) 
         : d.url === fetches ? <div class="quiet">pulled{d.answeredAt && <>, last poll <Age at={d.answeredAt} /></>}</div>
         : <div class="mono quiet url">{d.url}</div>}</td>
       <td class="reach"><Status {...stateOf(d)} />
+        {pause && <div><PausedSince of={pause} /></div>}
         {d.unreachableSince && <> <span class="quiet">since</span> <Clock at={d.unreachableSince} /> <span class="quiet"><Age at={d.unreachableSince} /></span></>}
         {d.health?.lastError && <div class="quiet small">health: <span class="mono">{d.health.lastError}</span></div>}
         {d.lastError && d.failedAt && <div class="quiet small"><Age at={d.failedAt} />: <span class="mono">{d.lastError}</span></div>}</td>
@@ -97,7 +107,7 @@ function Row({ deployment: d, open }: { deployment: Deployment; open: (o: Open) 
       <td class="num"><a href={href(["runs"], { q: formatTerm({ field: "deployment", value: d.id }) })}>{runs}</a></td>
       <td class="num">{d.waitingMessages > 0 ? <a href={href(["queue", "retrying"], { deployment: d.id })}>{capped(d.waitingMessages, 1000)}</a> : 0}</td>
       <td>{d.answeredAt ? <Age at={d.answeredAt} /> : <span class="quiet">–</span>}</td>
-      <td class="row-actions">{!flow && <>{button("move", "Move …")}{button("forget", "Forget …")}</>}</td>
+      <td class="row-actions"><OpenPause pause={pause} name={d.id} act={() => open({ kind: "pause", of: d })} />{!flow && <>{button("move", "Move …")}{button("forget", "Forget …")}</>}</td>
     </tr>
   );
 }

@@ -49,6 +49,7 @@ const tabs = [
 export function RunPage({ id, tab }: { id: string; tab: string }) {
   const last = useSignal<Run | null>(null);
   const why = useSignal<Explanation | null>(null);
+  const acts = useSignal(0); // how often somebody has done something here
   const ended = last.value !== null && hasEnded(last.value);
   const keep = (r: Run) => {
     if (r.lastSeq >= (last.peek()?.lastSeq ?? 0)) last.value = r;
@@ -94,12 +95,16 @@ export function RunPage({ id, tab }: { id: string; tab: string }) {
       </Empty></main>
     );
   }
+  const acted = () => {
+    acts.value++;
+    run.refresh();
+  };
   if (!r) return <main class="page">{run.problem.value ? <Trouble problem={run.problem.value} retry={run.refresh} /> : <Loading what="the run" />}</main>;
   return (
     <main class="page">
-      <Head run={r} why={why.value} refresh={run.refresh} />
+      <Head run={r} why={why.value} refresh={acted} />
       {run.problem.value && <Trouble problem={run.problem.value} retry={run.refresh} />}
-      <Why run={r} explained={(e) => (why.value = e)} done={run.refresh} />
+      <Why run={r} acts={acts.value} explained={(e) => (why.value = e)} done={run.refresh} />
       <Tabs run={r} chosen={tab} />
       <section id="tab-panel" role="tabpanel" aria-labelledby={`tab-${tab}`}>
         {tab === "timeline" && <Timeline run={r} />}
@@ -152,7 +157,7 @@ function Head({ run: r, why, refresh }: { run: Run; why: Explanation | null; ref
         <h1><Name of={r.workflow} /></h1>
         <span class={`pill ${state.look}`}><Status {...state} /></span>
         <span class="took">{formatDuration(durationOf(r, tick.value))}{!hasEnded(r) && <span class="quiet"> so far</span>}</span>
-        <Actions run={r} done={refresh} />
+        <Actions run={r} why={why} done={refresh} />
       </div>
       <About>
       <div class="run-id"><span class="mono">{r.id}</span><Copy text={r.id} what="the run’s ID" />

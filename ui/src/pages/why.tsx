@@ -8,6 +8,7 @@ import { clock, tick } from "../clock";
 import { approvalsIn } from "../lib/approval";
 import { formatDuration } from "../lib/duration";
 import { formatFilter, type Filter } from "../lib/filter";
+import { titleOf } from "../lib/names";
 import { curl } from "../lib/shell";
 import { durationOf, hasEnded, lookOf } from "../lib/status";
 import { commandsOf, needsNobody, nextOf } from "../lib/why";
@@ -22,24 +23,27 @@ import { Age, Clock } from "../parts/time";
 import { useResource } from "../resource";
 import { may } from "../session";
 import { Cancel, Deploy, Discard, Resume, Retry, Send, Signal } from "./actions";
+import { EndPause } from "./pauses";
 
 const longestTimer = 3_600_000; // browsers know no timers of months
 const opened = 2; // reasons that are shown at once
 
 interface WhyProps {
   run: Run;
+  // How often somebody has done something with the run: it is explained anew then.
+  acts: number;
   explained: (e: Explanation) => void;
   done: () => void;
 }
 
-export function Why({ run, explained, done }: WhyProps) {
+export function Why({ run, acts, explained, done }: WhyProps) {
   const why = useResource(async (signal) => {
     const answer = await call(project.value, "GET /v1/runs/{id}/why", { path: { id: run.id }, signal });
     explained(answer);
     return answer;
   },
     // The log does not show all, such as a function that fails.
-    [run.id], { on: hasEnded(run) ? [] : ["queue", "settings"], version: [run.lastSeq, run.status, run.blocked?.attempts].join() });
+    [run.id], { on: hasEnded(run) ? [] : ["queue", "settings"], version: [run.lastSeq, run.status, run.blocked?.attempts, acts].join() });
   const e = why.data.value;
   const next = e?.next?.at;
   useEffect(() => {
@@ -175,7 +179,7 @@ function Button({ name, run, reason: r, acted, choose }: RowProps & { name: Reme
     case "sendMessage": return open("Send a message …", "invoke");
     case "putLimit": return <a class="button" href={href(["limits", r.limit ?? ""], { key: r.key ?? "" })}>Open the limit</a>;
     case "putProject": return <code>stepwell projects resume {r.name ?? ""}</code>; // by an admin of the server
-    case "removePause": return <code>{r.commands[0]}</code>;
+    case "removePause": return r.pause ? open(`Resume ${r.pause.kind === "run" ? "the run" : `${r.pause.kind} ${titleOf(r.pause.name)}`} …`, "write") : null;
     case "explainRun": return r.childId ? <a class="button" href={href(["runs", r.childId])}>Open the child</a> : null;
     case "cancelRun": return open(run.forcedAt ? "End it now …" : "Cancel …", "write");
     default: return null; // of a newer server
@@ -189,6 +193,7 @@ function Form({ run, remedy, reason: r, done, close }: Chosen & { run: Run; done
     case "putDeployment": return <Deploy id={r.deployment ?? ""} missing={r.kind === "deployment_missing"} done={done} close={close} />;
     case "resumeHook": return <Resume run={run} hook={r.hookId} done={done} close={close} />;
     case "postSignal": return <Signal signal={r.name} done={done} close={close} />;
+    case "removePause": return r.pause ? <EndPause {...r.pause} done={done} close={close} /> : null;
     case "sendMessage": return <Send run={run} inbox={r.name ?? ""} done={done} close={close} />;
     default: return <Cancel run={run} done={done} close={close} />;
   }

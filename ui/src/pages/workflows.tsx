@@ -1,6 +1,6 @@
 // Workflows: each workflow with its statistics, and one of them.
 import type { ComponentChild } from "preact";
-import type { Api, RunStatus } from "../api.gen";
+import type { Api, Pause, RunStatus } from "../api.gen";
 import { addressOf, call, server } from "../api";
 import { clock } from "../clock";
 import { formatDuration } from "../lib/duration";
@@ -10,6 +10,7 @@ import { barsOf, endedOf, formatShare, isRising, spanOf, startOf, stepLines, typ
 import { href, page, project, search } from "../location";
 import { Commands } from "../parts/copy";
 import { FailureGroups } from "./failures";
+import { PausedSince, PauseButton, usePauses } from "./pauses";
 import { Name } from "../parts/name";
 import { Empty, Loading, Trouble } from "../parts/notice";
 import { Spans } from "../parts/spans";
@@ -39,6 +40,7 @@ function All() {
     ]);
     return { from, list, series: new Map(stats.data.map((s) => [s.name, s])) };
   }, [project.value, span.name], { on: ["stats"] });
+  const pauses = usePauses();
   const data = read.data.value;
   const rows = data?.list.data ?? [];
   return (
@@ -51,17 +53,17 @@ function All() {
       {rows.length > 0 && <table class="list numbers">
         <thead><tr><th>Workflow</th><th>Deployment</th><th class="num">Runs in {span.name}</th><th class="num">Failed</th>
           <th class="num">p50</th><th class="num">p95</th><th class="num">Open</th><th>Trend</th></tr></thead>
-        <tbody>{rows.map((w) => <Row key={w.name} workflow={w} series={data!.series.get(w.name)} span={span} from={data!.from} />)}</tbody>
+        <tbody>{rows.map((w) => <Row key={w.name} workflow={w} pause={pauses.of("workflow", w.name)} series={data!.series.get(w.name)} span={span} from={data!.from} />)}</tbody>
       </table>}
       {data?.list.cursor && <p class="quiet more">The first 200 by name are shown.</p>}
     </main>
   );
 }
 
-function Row({ workflow: w, series, span, from }: { workflow: Workflow; series: Series | undefined; span: Span; from: number }) {
+function Row({ workflow: w, pause, series, span, from }: { workflow: Workflow; pause: Pause | null | undefined; series: Series | undefined; span: Span; from: number }) {
   return (
     <tr>
-      <td><a class="strong" href={href(["workflows", w.name], { in: span.name })}><Name of={w.name} /></a></td>
+      <td><a class="strong" href={href(["workflows", w.name], { in: span.name })}><Name of={w.name} /></a>{pause && <div class="quiet small"><PausedSince of={pause} /></div>}</td>
       <td class="quiet">{w.deployment}</td>
       <Numbers series={series} span={span} from={from} open={<td class="num" data-label="open">
         <a href={href(["runs"], { q: formatTerm({ field: "workflow", value: w.name }) })}>{w.open.toLocaleString("en")}{w.moreOpen && "+"}</a></td>} />
@@ -105,6 +107,8 @@ function One({ name }: { name: string }) {
     return { from, all: all.data[0], deployments: deployments.data, lines: stepLines(steps.data, order), releases: releases.data };
   }, [project.value, name, span.name], { on: ["stats"] });
   const data = read.data.value;
+  const pauses = usePauses();
+  const pause = pauses.of("workflow", name);
   const start = <a class="button" href={href(["runs"], { start: name })}>Start like the last one …</a>;
   return (
     <main class="page">
@@ -112,7 +116,9 @@ function One({ name }: { name: string }) {
       <header class="page-head"><h1><Name of={name} /></h1><Spans to={["workflows", name]} />
         <a class="button" href={href(["runs"], { q })}>Runs</a>
         {may("invoke") ? start : <button type="button" disabled title={needs("invoke")}>Start like the last one …</button>}
+        <PauseButton kind="workflow" name={name} pause={pause} done={pauses.refresh} />
         <Commands cli={`stepwell runs list --workflow ${quote(name)}`} curl={curl(server, "GET", addressOf("GET /v1/stats/runs", { query: { workflow: name, step: span.step, by: "deployment" } }))} /></header>
+      {pause && <p class="warning"><PausedSince of={pause} /></p>}
       {read.problem.value && <Trouble problem={read.problem.value} retry={read.refresh} />}
       {!data && !read.problem.value && <Loading what="the workflow" />}
       {data && <div class="parts">
