@@ -302,7 +302,7 @@ func TestRequestsAreMadeOnce(t *testing.T) {
 		}
 		_, err := tx.Exec(t.Context(), `
 			INSERT INTO messages (id, project, topic, deployment_id, work, subject, content_type, body, expires_at, due_at)
-			SELECT id || n, project, topic, deployment_id, work, id || n, content_type, body, expires_at, due_at
+			SELECT id || n, project, topic, deployment_id, work, id || n, content_type, body, expires_at, now()
 			FROM messages, generate_series(1, 3) n WHERE work = 'request'`)
 		return err
 	})
