@@ -183,6 +183,7 @@ var commands = map[string]func() command{
 	"startChild":    func() command { return &startChild{} },
 	"startRun":      func() command { return &startRun{} },
 	"emit":          func() command { return &emit{} },
+	"reply":         func() command { return &reply{} },
 	"respond":       func() command { return &respond{} },
 	"cancelStep":    func() command { return &cancelStep{} },
 	"cancelWait":    func() command { return &endPart{event: entities.EventWaitCancelled} },

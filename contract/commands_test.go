@@ -110,6 +110,18 @@ func TestCommandsBecomeRequests(t *testing.T) {
 				`hook_created h {"token":"t","isWebhook":false,"signal":"paid","condition":"true","lookBackMs":60000} `,
 			},
 		},
+		"reply": {`{"type":"reply","inbox":"notes","message":"m 1","output":{"a": 1},"at":"f:1"}`, []string{
+			`step_created reply:cc342168398e3fafd105578cdf2d3533 {"stepName":"reply","at":"f:1"} {"inbox":"notes","message":"m 1","output":{"a":1}}`,
+			`step_completed reply:cc342168398e3fafd105578cdf2d3533 {"stepName":"reply"} null`,
+		}},
+		"reply without output": {`{"type":"reply","inbox":"notes","message":"m 1"}`, []string{
+			`step_created reply:cc342168398e3fafd105578cdf2d3533 {"stepName":"reply"} {"inbox":"notes","message":"m 1","output":null}`,
+			`step_completed reply:cc342168398e3fafd105578cdf2d3533 {"stepName":"reply"} null`,
+		}},
+		"reply with a refusal": {`{"type":"reply","inbox":"notes","message":"m 1","error":{"message":"m","code":"c"}}`, []string{
+			`step_created reply:cc342168398e3fafd105578cdf2d3533 {"stepName":"reply"} {"inbox":"notes","message":"m 1","error":{"message":"m","code":"c"}}`,
+			`step_completed reply:cc342168398e3fafd105578cdf2d3533 {"stepName":"reply"} null`,
+		}},
 		"closeHook": {`{"type":"closeHook","id":"h"}`, []string{`hook_disposed h {} `}},
 		"setAttributes": {`{"type":"setAttributes","attributes":{"b":null,"a":"1"}}`, []string{
 			`attr_set  {"changes":[{"key":"a","value":"1"},{"key":"b","value":null}]} `,
@@ -283,6 +295,11 @@ func TestPlanRejectsInvalidCommands(t *testing.T) {
 		`{"type":"setStore","id":"a","values":{"k":1,"k":2}}`:                                    "duplicate field",
 		`{"type":"setStore","id":"a","values":{"` + longKey + `":1}}`:                            "has 257 characters; the limit is 256",
 		`{"type":"setStore","id":"a","values":{"k":"` + largeText + `"}}`:                        `the value of "k" has 1048579 bytes; the limit is 1048576`,
+		`{"type":"reply","message":"m"}`:                                                         "name of the inbox is missing",
+		`{"type":"reply","inbox":"notes"}`:                                                       "reply: message ID",
+		`{"type":"reply","inbox":"notes","message":"m","output":1,"error":{"message":"m"}}`:      `either "output" or`,
+		`{"type":"reply","inbox":"notes","message":"m","error":{"code":"c"}}`:                    `either "output" or`,
+		`{"type":"reply","inbox":"notes","message":"m","output":"` + largeText + `"}`:            "the limit is 1048576",
 		`{"type":"wait","id":"a"}`:                                                               `either "for" or "until"`,
 		`{"type":"wait","id":"a","for":"1s","until":"` + soon + `"}`:                             `either "for" or "until"`,
 		`{"type":"wait","id":"a","until":"2037-01-01T00:00:00Z"}`:                                "more than ten years ahead",

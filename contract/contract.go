@@ -86,7 +86,7 @@ var features = []string{
 	"cancelStep", "cancelWait", "cancel",
 	"await", "keep", "blocked",
 	"store", "inbox", "skipped",
-	"http", "async", "emit", "startRun", "notReady", "answer", "undo", "heartbeat", "continueAs",
+	"http", "async", "emit", "startRun", "notReady", "answer", "undo", "heartbeat", "continueAs", "reply",
 }
 
 // Offer returns what this version of the server offers.

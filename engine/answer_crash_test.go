@@ -37,6 +37,8 @@ func TestAnswerSurvivesACrashAtAnyStatement(t *testing.T) {
 		"cancellations": {`{"commands":[{"type":"runStep","id":"s"},{"type":"cancelStep","id":"s"},` +
 			`{"type":"wait","id":"w","for":"1h"},{"type":"cancelWait","id":"w"},{"type":"startChild","id":"c","workflow":"child"},` +
 			`{"type":"cancelStep","id":"c","grace":"1m"}]}`, 5, 3, false}, // of the child, to cancel it, and of the step
+		"reply": {`{"commands":[{"type":"openHook","id":"h","token":"T"},{"type":"recordStep","id":"r","output":1},` +
+			`{"type":"reply","inbox":"notes","message":"m","output":1}],"await":{"any":[]}}`, 5, 0, false},
 		"await": {`{"commands":[` + ask + `],"await":{"any":["wait:w"],"all":[["step:s","step:r"]]}}`, 7, 3, false},
 		"await, no new event": {
 			`{"commands":[{"type":"openHook","id":"old","token":"U"}],"await":{"any":[]}}`, 0, 0, true,

@@ -75,6 +75,9 @@ func (l *Log) write(ctx context.Context, c call) (_ decision, err error) {
 	if len(d.events) > 0 {
 		l.Announce(c.project, c.runID, d.closesCalls())
 	}
+	for _, step := range d.replies() {
+		l.AnnounceReply(c.project, c.runID, step)
+	}
 	return d, nil
 }
 

@@ -47,7 +47,8 @@ type moved struct {
 	// created is the run_created, and inboxes are the hook_created of the inboxes that are open, in order.
 	created *entities.Event
 	inboxes []entities.Event
-	// unread are the hook_received with messages that the run has not read, in order: the first ones, up to the limits.
+	// unread are the hook_received with messages that the run has neither read nor answered, in order: the first ones, up
+	// to the limits.
 	// Of all there are count.
 	unread []entities.Event
 	count  int
@@ -66,7 +67,9 @@ func (m *moved) load(b *pgx.Batch, r Request) {
 	const unread = `
 		SELECT seq, sum(octet_length(payload)) OVER (ORDER BY seq) AS bytes FROM events e
 		WHERE run_id = $1 AND type = 'hook_received' AND seq > coalesce(($2::jsonb ->> correlation_id)::bigint, 0)
-			AND EXISTS (SELECT FROM hooks h WHERE h.run_id = $1 AND h.id = e.correlation_id AND starts_with(h.id, $3))`
+			AND EXISTS (SELECT FROM hooks h WHERE h.run_id = $1 AND h.id = e.correlation_id AND starts_with(h.id, $3))
+			AND NOT EXISTS (SELECT FROM events a WHERE a.run_id = $1 AND a.correlation_id <> '' AND a.correlation_id = 'reply:' ||
+				left(encode(sha256(convert_to(e.data ->> 'resumeId', 'UTF8')), 'hex'), 32))` // inbox.ReplyID
 	pg.LoadEach(b, func(n struct{ Count int }) { m.count = n.Count },
 		`SELECT count(*) FROM (`+unread+`) AS unread`, r.RunID, r.Continue.Read, inbox.HookID(""))
 	pg.LoadEach(b, func(e entities.Event) { m.unread = append(m.unread, e) }, `
@@ -87,6 +90,10 @@ func (m *moved) follow(events []entities.Event) {
 			m.inboxes = append(m.inboxes, e)
 		case e.Type == entities.EventHookDisposed:
 			m.inboxes, m.unread = slices.DeleteFunc(m.inboxes, about), slices.DeleteFunc(m.unread, about)
+		case e.Type == entities.EventStepCreated && e.Data.StepName == inbox.Reply:
+			m.unread = slices.DeleteFunc(m.unread, func(other entities.Event) bool {
+				return string(inbox.ReplyID(other.Data.ResumeID)) == e.CorrelationID
+			})
 		case e.Type == entities.EventStoreSet:
 			values, _ := kv.Decode(e.Payload) // it was checked when the event was decided
 			for key, value := range values {

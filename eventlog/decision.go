@@ -8,6 +8,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/inbox"
 	"github.com/stepwell-dev/stepwell/entities/message"
 )
 
@@ -210,6 +211,16 @@ func (d decision) endsRun() bool {
 // closesCalls reports whether calls under way for the run must be closed: the run ends, or a step is cancelled.
 func (d decision) closesCalls() bool {
 	return d.endsRun() || slices.ContainsFunc(d.events, func(e entities.Event) bool { return e.Data.Cancelled })
+}
+
+// replies returns the steps that hold the answers to messages which the decision has made.
+func (d decision) replies() (steps []entities.StepID) {
+	for _, e := range d.events {
+		if e.Type == entities.EventStepCreated && e.Data.StepName == inbox.Reply {
+			steps = append(steps, entities.StepID(e.CorrelationID))
+		}
+	}
+	return steps
 }
 
 // serverDriven reports whether the server continues the run after the decision.

@@ -67,10 +67,11 @@ func policyOf(method, route string) overloadPolicy {
 	}
 }
 
-// waitsForRun reports whether a request that starts a run prefers to wait for its end.
+// waitsForRun reports whether a request that starts a run prefers to wait for its end, or one that sends it a message
+// for the answer.
 func waitsForRun(c echo.Context) bool {
-	return c.Path() == nativePath+"/runs" && c.Request().Method == http.MethodPost &&
-		incoming.PreferredWait(c.Request()) > 0
+	waits := c.Path() == nativePath+"/runs" || c.Path() == nativePath+"/runs/:id/inbox/:name"
+	return waits && c.Request().Method == http.MethodPost && incoming.PreferredWait(c.Request()) > 0
 }
 
 // isLongPoll reports whether requests of the route are long, but need few resources once they have been received: they
@@ -166,7 +167,7 @@ func (a *admission) middleware(next echo.HandlerFunc) echo.HandlerFunc {
 		defer done()
 		incoming.OnWait(c, func() {
 			done()
-			if v.begins { // the run has started, and its body is not needed any more
+			if v.begins || waitsForRun(c) { // what was sent is in the log, and the body is not needed any more
 				v.release()
 			}
 		})

@@ -81,6 +81,7 @@ var statuses = []struct {
 	{entities.ErrStepNotFound, http.StatusNotFound, "step_not_found"},
 	{entities.ErrHookNotFound, http.StatusNotFound, "hook_not_found"},
 	{inbox.ErrNotFound, http.StatusNotFound, "inbox_not_found"},
+	{inbox.ErrUnanswered, http.StatusGone, "unanswered"},
 	{hooks.ErrUnverified, http.StatusForbidden, "unverified"},
 	{entities.ErrWaitNotFound, http.StatusNotFound, "wait_not_found"},
 	{entities.ErrEventNotFound, http.StatusNotFound, "event_not_found"},

@@ -111,6 +111,7 @@ func TestStatusOfEveryError(t *testing.T) {
 		{entities.ErrStepNotFound, 404, "step_not_found"},
 		{entities.ErrHookNotFound, 404, "hook_not_found"},
 		{inbox.ErrNotFound, 404, "inbox_not_found"},
+		{inbox.ErrUnanswered, 410, "unanswered"},
 		{&hooks.UnverifiedError{Hook: "h", Scheme: "github"}, 403, "unverified"},
 		{entities.ErrWaitNotFound, 404, "wait_not_found"},
 		{entities.ErrEventNotFound, 404, "event_not_found"},

@@ -53,12 +53,12 @@ func newReaders(limit int) *readers {
 	}
 }
 
-// middleware admits live readers or fails with [tooManyReaders]. A start that prefers to wait does not wait then. Other
-// requests pass.
+// middleware admits live readers or fails with [tooManyReaders]. A start or message that prefers to wait does not wait
+// then. Other requests pass.
 func (l *readers) middleware(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		starts := waitsForRun(c)
-		if !starts && !isLongPoll(c.Path()) {
+		writes := waitsForRun(c)
+		if !writes && !isLongPoll(c.Path()) {
 			return next(c)
 		}
 		client := auth.IdentityOf(c)
@@ -66,7 +66,7 @@ func (l *readers) middleware(next echo.HandlerFunc) echo.HandlerFunc {
 		switch err := l.enter(key); {
 		case err == nil:
 			defer l.leave(key)
-		case starts:
+		case writes:
 			c.Request().Header.Del("Prefer")
 		default:
 			return err

@@ -58,6 +58,7 @@ var apiCommands = []string{
 	"runs store " + anyRun,
 	"runs store " + anyRun + " balance",
 	"runs send " + anyRun + " notes --payload {\"text\":\"ring\"} --id note-1",
+	"runs send " + anyRun + " notes --payload {\"text\":\"ring\"} --id note-1 --wait --wait-timeout 1m",
 	"attention",
 	"stats now",
 	"stats runs --from 2h --to 1h --step 1m --by workflow --workflow order",

@@ -4,6 +4,9 @@ package inbox
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"strings"
 
@@ -23,6 +26,10 @@ const (
 
 // ErrNotFound reports that a run has no such inbox, or has closed it.
 var ErrNotFound = errors.New("inbox not found")
+
+// ErrUnanswered reports that a run has ended, as has every run that went on with its work, without an answer to a
+// message.
+var ErrUnanswered = errors.New("no answer")
 
 // HookID returns the ID of the inbox's hook.
 func HookID(name string) entities.HookID { return entities.HookID(prefix + name) }
@@ -48,3 +55,26 @@ func ResumeID(name, messageID string) string { return prefix + name + " " + mess
 
 // NewToken returns a token for the inbox's hook. Nobody resumes an inbox by its token, but each hook has one.
 func NewToken() string { return "inbox_" + rand.Text() }
+
+const (
+	// Reply is the name of the steps that hold answers to messages.
+	Reply = "reply"
+	// MaxReply is the limit of an answer in bytes.
+	MaxReply = 1 << 20
+)
+
+// ReplyID returns the ID of the step that holds a run's answer to the message with the resume ID. A run has one such
+// step at most, so that its first answer counts.
+func ReplyID(resumeID string) entities.StepID {
+	digest := sha256.Sum256([]byte(resumeID))
+	return entities.StepID(Reply + ":" + hex.EncodeToString(digest[:16]))
+}
+
+// Answer is what a run has answered to a message: an output, or an error with which it has refused it. It is the input
+// of its step.
+type Answer struct {
+	Inbox   string          `json:"inbox"`
+	Message string          `json:"message"`
+	Output  json.RawMessage `json:"output,omitempty"`
+	Error   json.RawMessage `json:"error,omitempty"`
+}

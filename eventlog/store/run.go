@@ -129,26 +129,27 @@ func RunJoined(
 	return run, pg.Wrap(err, "read joined run")
 }
 
-// chainLength is how many runs that continue each other one read follows.
-const chainLength = 10_000
+// chain selects the run $1 of the project $2, and those that go on with its work, up to 10,000 of them. The n-th one
+// goes on with that of the one before.
+const chain = `
+		WITH RECURSIVE chain AS (
+			SELECT id, continued_as, completed_at, 0 AS n FROM runs WHERE ` + OfRun + `
+			UNION ALL
+			SELECT r.id, r.continued_as, r.completed_at, n + 1 FROM chain c JOIN runs r ON r.id = c.continued_as
+			WHERE c.continued_as <> '' AND n < 10000
+		)`
 
 // InChain returns the run that goes on with the work of another one, which may be that itself: the last one of those
-// that continue each other, up to [chainLength] of them. With the resume ID of a payload, it is the one that has
+// that continue each other, up to 10,000 of them. With the resume ID of a payload, it is the one that has
 // received it, if one has. It fails with [entities.ErrRunNotFound].
 func InChain(
 	ctx context.Context, q pg.Querier, project entities.Project, id entities.RunID, resumeID string,
 ) (entities.RunID, error) {
-	last, err := pg.CollectValue[*entities.RunID](q.Query(ctx, `
-		WITH RECURSIVE chain AS (
-			SELECT id, continued_as, 0 AS n FROM runs WHERE `+OfRun+`
-			UNION ALL
-			SELECT r.id, r.continued_as, n + 1 FROM chain c JOIN runs r ON r.id = c.continued_as
-			WHERE c.continued_as <> '' AND n < $4
-		)
+	last, err := pg.CollectValue[*entities.RunID](q.Query(ctx, chain+`
 		SELECT (SELECT id FROM chain ORDER BY EXISTS (
 			SELECT FROM events e WHERE $3 <> '' AND e.run_id = chain.id AND e.type = 'hook_received'
 				AND (e.data ->> 'resumeId') COLLATE "C" = $3 AND e.data ->> 'resumeId' IS NOT NULL) DESC, n DESC LIMIT 1)`,
-		id, project, resumeID, chainLength))
+		id, project, resumeID))
 	if err == nil && last == nil {
 		return "", entities.ErrRunNotFound
 	}
@@ -156,6 +157,29 @@ func InChain(
 		return "", pg.Wrap(err, "follow run %s", id)
 	}
 	return *last, nil
+}
+
+// Reply is what has become of a message to a run.
+type Reply struct {
+	// RunID has the run's answer, or that of a run that goes on with its work, at the position Seq. Without an answer,
+	// Seq is 0, and RunID the last of the runs; Ended says whether it has ended.
+	RunID entities.RunID
+	Seq   int64
+	Ended bool
+}
+
+// ReplyTo reads what has become of a message, given the ID of the step that holds the answer. It fails with
+// [entities.ErrRunNotFound].
+func ReplyTo(
+	ctx context.Context, q pg.Querier, project entities.Project, id entities.RunID, step entities.StepID,
+) (Reply, error) {
+	rows, err := q.Query(ctx, chain+`
+		SELECT id AS run_id, coalesce(e.seq, 0) AS seq, completed_at IS NOT NULL AS ended
+		FROM chain LEFT JOIN events e ON e.run_id = id AND e.correlation_id = $3 AND e.correlation_id <> ''
+			AND e.type = 'step_created'
+		ORDER BY e.seq IS NULL, CASE WHEN e.seq IS NULL THEN -n ELSE n END LIMIT 1`, id, project, step)
+	reply, err := pg.CollectOne[Reply](rows, err, entities.ErrRunNotFound)
+	return reply, pg.Wrap(err, "read the answer %s of run %s", step, id)
 }
 
 // LastChild returns the run that a step of the parent stands for: the last one of those that continue each other. It

@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 
 	"github.com/stepwell-dev/stepwell/contract/approval"
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/inbox"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/strictjson"
 	"github.com/stepwell-dev/stepwell/entities/webhook"
@@ -21,7 +19,6 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
-	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue/continuation"
 )
 
@@ -307,97 +304,6 @@ func (s *Server) vote(
 	event.Data.ResumeID = votePrefix + incoming.Digest([]byte(event.CorrelationID+"\x00"+settings.Once(v)))
 	event.Data.ResumeDigest = incoming.Digest(event.Payload)
 	return event, err
-}
-
-// inboxMessage is the body of a request that sends a message to an inbox.
-type inboxMessage struct {
-	// ID makes the message count once in the inbox; empty for none.
-	ID      string          `json:"id"`
-	Payload json.RawMessage `json:"payload"`
-}
-
-func (m inboxMessage) validate() error {
-	if m.Payload == nil {
-		return entities.Invalid("the payload is missing")
-	}
-	if m.ID == "" {
-		return nil
-	}
-	return inbox.ValidateMessageID(m.ID)
-}
-
-// request returns the request that sends the message to an inbox.
-func (m inboxMessage) request(name string) eventlog.Request {
-	r := eventlog.Request{
-		Type: entities.EventHookReceived, CorrelationID: string(inbox.HookID(name)), SpecVersion: entities.SpecDriven,
-		Payload: m.Payload, Data: entities.EventData{MessageID: m.ID, Via: webhook.ViaAPI},
-	}
-	if m.ID != "" {
-		r.Data.ResumeID, r.Data.ResumeDigest = inbox.ResumeID(name, m.ID), incoming.Digest(m.Payload)
-	}
-	return r
-}
-
-// sendMessage sends a message to an inbox of a run.
-func (s *Server) sendMessage(r *request) error {
-	var body inboxMessage
-	name := r.pathText("name", "name of the inbox")
-	r.fail(inParam("name", inbox.ValidateName(name)))
-	r.body(&body)
-	r.fail(body.validate())
-	run := r.run()
-	if r.err != nil {
-		return r.err
-	}
-	if run.Driver != entities.DriverServer {
-		return fmt.Errorf("run %s: %w: its client continues it", run.ID, inbox.ErrNotFound)
-	}
-	event := body.request(name)
-	event.RunID = run.ID
-	result, err := s.Log.Send(r.ctx(), r.project(), event)
-	if errors.Is(err, entities.ErrHookNotFound) {
-		return s.inboxNotFound(r, run.ID, err)
-	}
-	if err != nil {
-		return err
-	}
-	sent := api.SentMessage{Seq: result.Event.Seq, Repeated: result.Repeated}
-	if result.Run.ID != run.ID {
-		sent.RunID = string(result.Run.ID)
-	}
-	return r.JSON(http.StatusOK, sent)
-}
-
-// inboxNotFound returns a more precise error if the hook of an inbox is missing.
-func (s *Server) inboxNotFound(r *request, id entities.RunID, notFound error) error {
-	err := s.hookNotFound(r, id, notFound)
-	if !errors.Is(err, entities.ErrHookNotFound) {
-		return err
-	}
-	missing, _ := errors.AsType[*entities.TransitionError](err)
-	name, _ := inbox.Name(entities.HookID(missing.ID))
-	return fmt.Errorf("run %s: %w: it has not opened %q, or has closed it", id, inbox.ErrNotFound, name)
-}
-
-// inboxesOf returns the names of the inboxes with which the run was started. They were opened right after its first
-// event.
-func (s *Server) inboxesOf(r *request, run entities.Run) ([]string, error) {
-	first, err := s.Log.Events(r.ctx(), run.Project, run.ID, pg.Page{Limit: 1 + inbox.MaxInboxes}, read.WithoutPayloads)
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, e := range first.Events {
-		if e.Type == entities.EventRunCreated {
-			continue
-		}
-		name, ok := inbox.Name(entities.HookID(e.CorrelationID))
-		if e.Type != entities.EventHookCreated || !ok {
-			break
-		}
-		names = append(names, name)
-	}
-	return names, nil
 }
 
 // hookNotFound returns a more precise error if the hook is missing because its run has ended.

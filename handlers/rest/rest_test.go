@@ -37,6 +37,7 @@ type api struct {
 	streams *read.Streams
 	queue   *queue.Queue
 	pool    *pgxpool.Pool
+	hub     *pg.Hub
 	// drain disconnects waiting clients.
 	drain  func()
 	routes []*echo.Route
@@ -60,17 +61,20 @@ func newAPI(t testing.TB) api {
 		Stopping: context.Background(), Draining: draining,
 	})
 	return api{
-		log: log, streams: streams, queue: q, pool: pool, drain: drain,
+		log: log, streams: streams, queue: q, pool: pool, hub: hub, drain: drain,
 		Handler: checkContract(t, server), routes: server.Routes(),
 	}
 }
 
-// do sends a request and decodes the response, which is JSON or empty.
-func (a api) do(t *testing.T, method, path, body string) (status int, answer map[string]any) {
+// do sends a request, with pairs of a header's name and its value, and decodes the response, which is JSON or empty.
+func (a api) do(t *testing.T, method, path, body string, header ...string) (status int, answer map[string]any) {
 	t.Helper()
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
 	}
 	w := httptest.NewRecorder()
 	a.ServeHTTP(w, r)

@@ -1105,6 +1105,15 @@ export type SentMessage = {
   seq: number;
   repeated: boolean;
   runId?: string;
+  answer?: Answer;
+};
+
+// What a run has answered to a message: an output, or an error with which it has refused it.
+export type Answer = {
+  runId: string;
+  seq: number;
+  output?: unknown;
+  error?: Failure;
 };
 
 export type ResumedHook = {

@@ -85,9 +85,16 @@ func (c *client) send(ctx context.Context, method, path string, header http.Head
 
 // do sends a request and returns the response's body: JSON, or nil if it is empty.
 func (c *client) do(ctx context.Context, method, path string, body any) (json.RawMessage, error) {
+	return c.doWith(ctx, method, path, nil, body)
+}
+
+// doWith is [client.do] with a header.
+func (c *client) doWith(
+	ctx context.Context, method, path string, header http.Header, body any,
+) (json.RawMessage, error) {
 	limited, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	resp, err := c.send(limited, method, path, nil, body)
+	resp, err := c.send(limited, method, path, header, body)
 	if err != nil {
 		return nil, orInterrupted(ctx, err)
 	}
@@ -182,16 +189,16 @@ type Exit struct {
 
 // Exits lists all exit codes, for --help and docs/cli.md.
 var Exits = []Exit{
-	{0, "Success; the awaited run completed."},
+	{0, "Success; the awaited run completed, or answered."},
 	{ExitError, "Failure without a more specific code."},
 	{ExitUsage, "Invalid command line or request."},
 	{ExitNotFound, "The run, hook, deployment, … does not exist."},
 	{ExitConflict, "Not possible in the current state: a conflict, or the run has ended."},
 	{ExitDenied, "The API key is missing, wrong, or lacks permission."},
 	{ExitUnreachable, "The server is unreachable or overloaded."},
-	{ExitFailed, "The awaited run failed."},
+	{ExitFailed, "The awaited run failed, or refused the message."},
 	{ExitCancelled, "The awaited run was cancelled."},
-	{ExitTimeout, "The awaited run did not end in time."},
+	{ExitTimeout, "The awaited run did not end, or answer, in time."},
 	{ExitInterrupted, "Interrupted while waiting or following."},
 }
 

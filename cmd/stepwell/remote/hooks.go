@@ -124,31 +124,6 @@ func (c resumeHookCmd) Run(ctx context.Context, s *Session) error {
 	return s.printResult(raw, "resumed %s with event %d", resumed.RunID, resumed.Seq)
 }
 
-type sendMessageCmd struct {
-	RunID   string   `arg:"" name:"run" help:"The run's ID."`
-	Inbox   string   `arg:"" help:"The name of the inbox."`
-	Payload jsonFlag `short:"p" default:"null" placeholder:"JSON" help:"The message: ${json}."`
-	ID      string   `name:"id" placeholder:"ID" help:"The sender's ID for the message, which counts once in the inbox."`
-}
-
-// Run sends the message.
-func (c sendMessageCmd) Run(ctx context.Context, s *Session) error {
-	payload, err := c.Payload.read(s, "--payload")
-	if err != nil {
-		return err
-	}
-	var sent api.SentMessage
-	body := jsonBody{"payload": payload, "id": c.ID}.omitZero()
-	raw, err := s.client.call(ctx, http.MethodPost, path("runs", c.RunID, "inbox", c.Inbox), body, &sent)
-	if err != nil {
-		return err
-	}
-	if sent.Repeated {
-		s.note("already received")
-	}
-	return s.printResult(raw, "sent as event %d", sent.Seq)
-}
-
 type signalsCmd struct {
 	Send sendSignalCmd  `cmd:"" help:"Send a signal to all hooks that wait for it, now or in a minute."`
 	List listSignalsCmd `cmd:"" help:"List the stored signals."`

@@ -185,29 +185,39 @@ func (c waitRunCmd) Run(ctx context.Context, s *Session) error {
 func (s *Session) await(
 	ctx context.Context, id string, timeout time.Duration,
 ) (r api.Run, raw json.RawMessage, err error) {
+	err = s.poll(ctx, timeout, func(hold time.Duration) (ended bool, err error) {
+		raw, err = s.client.get(ctx, path("runs", id, "wait"), url.Values{"timeout": {hold.String()}}, &r)
+		return !r.CompletedAt.IsZero(), err
+	})
+	return r, raw, err
+}
+
+// poll asks, in requests that the server may hold for a while, until that is done which they wait for, or the timeout
+// is over; 0 is none. It survives server restarts.
+func (s *Session) poll(ctx context.Context, timeout time.Duration, ask func(time.Duration) (bool, error)) error {
 	until := s.Now().Add(timeout)
 	retry := retrier{s: s}
 	for {
-		poll := longPoll
+		hold := longPoll
 		if timeout > 0 {
-			poll = max(min(poll, until.Sub(s.Now())), time.Millisecond)
+			hold = max(min(hold, until.Sub(s.Now())), time.Millisecond)
 		}
 		asked := s.Now()
-		raw, err = s.client.get(ctx, path("runs", id, "wait"), url.Values{"timeout": {poll.String()}}, &r)
+		done, err := ask(hold)
 		timedOut := timeout > 0 && !s.Now().Before(until)
 		switch {
 		case err != nil:
 			err = retry.wait(ctx, err)
-		case !r.CompletedAt.IsZero() || timedOut:
-			return r, raw, nil
+		case done || timedOut:
+			return nil
 		default:
 			retry.connected()
-			if s.Now().Sub(asked) < poll/2 { // a stopping server answers long polls at once
+			if s.Now().Sub(asked) < hold/2 { // a stopping server answers long polls at once
 				err = s.sleep(ctx)
 			}
 		}
 		if err != nil {
-			return r, raw, err
+			return err
 		}
 	}
 }

@@ -222,6 +222,21 @@ type Action struct {
 	Detail json.RawMessage `json:"detail"`
 }
 
+// Answer What a run has answered to a message: an output, or an error with which it has refused it.
+type Answer struct {
+	// RunID The run that has answered.
+	RunID string `json:"runId"`
+
+	// Seq The position of the answer in its log.
+	Seq int64 `json:"seq"`
+
+	// Output Any JSON. It is missing if there is an `error`.
+	Output json.RawMessage `json:"output,omitempty,omitzero"`
+
+	// Error The error of a failed run or step, as far as the server can decode it.
+	Error *Failure `json:"error,omitempty"`
+}
+
 // AnswerCallBody defines model for AnswerCallBody.
 type AnswerCallBody struct {
 	// Status The status of the answer.
@@ -2365,6 +2380,9 @@ type SentMessage struct {
 
 	// RunID The run that has the event, if another one goes on with the work of the run.
 	RunID string `json:"runId,omitempty,omitzero"`
+
+	// Answer What a run has answered to a message: an output, or an error with which it has refused it.
+	Answer Answer `json:"answer,omitempty,omitzero"`
 }
 
 // ServerProcess defines model for ServerProcess.
