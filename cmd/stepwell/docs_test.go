@@ -31,7 +31,7 @@ func TestDocs(t *testing.T) {
 	var commands, exits strings.Builder
 	commands.WriteString("| command | description |\n|---|---|\n")
 	for _, leaf := range mustParser(t).Model.Leaves(true) {
-		fmt.Fprintf(&commands, "| `%s` | %s |\n", usageOf(leaf), leaf.Help)
+		fmt.Fprintf(&commands, "| `%s` | %s |\n", usage(leaf), leaf.Help)
 		if !regexp.MustCompile(`(?m)^ .*stepwell ` + leaf.Path() + `\b`).MatchString(doc) {
 			t.Errorf("%s: no example of stepwell %s", cliDoc, leaf.Path())
 		}
@@ -50,15 +50,6 @@ func TestDocs(t *testing.T) {
 	if diff := cmp.Diff(want, doc); diff != "" {
 		t.Errorf("%s (-want +got; rewrite it with -update):\n%s", cliDoc, diff)
 	}
-}
-
-// usageOf returns a command with its arguments.
-func usageOf(n *kong.Node) string {
-	text := n.Path()
-	for _, arg := range n.Positional {
-		text += " " + arg.ShortSummary()
-	}
-	return text
 }
 
 // replaceSection replaces the text between the document's markers of that name.

@@ -31,6 +31,9 @@ type cli struct {
 	Health  healthCmd  `cmd:"" group:"server" help:"Check whether the server on this machine is ready."`
 	Version versionCmd `cmd:"" group:"server" help:"Print the version, the commit and the Go version of this binary."`
 
+	Completion completionCmd `cmd:"" group:"shell" help:"Print the completion of commands and flags for a shell."`
+	Man        manCmd        `cmd:"" group:"shell" help:"Print the manual page."`
+
 	remote.Commands
 
 	Verify    verifyCmd    `cmd:"" group:"database" help:"Check that the rows of runs match their logs."`
@@ -47,6 +50,7 @@ var groups = kong.Groups{
 	remote.CommandGroup: "API client:",
 	remote.FlagGroup:    "API client flags:",
 	"documents":         "Documents of flows (no server):",
+	"shell":             "Shell and manual:",
 	"database":          "Direct database access (DATABASE_URL):",
 }
 
