@@ -110,9 +110,9 @@ postgres-versions: ## Run the tests of the packages with SQL on Postgres 14 to 1
 	scripts/postgres-versions
 
 .PHONY: upgrade
-upgrade: ## Test the upgrade from the commit OLD under load
+upgrade: ## Test the upgrade under load from OLD: by default from the newest release and the commit before (minutes)
 	@scripts/need postgres
-	scripts/upgrade "$(OLD)"
+	scripts/upgrade $(OLD)
 
 .PHONY: e2e
 e2e: ## Run only the black-box tests
