@@ -15,3 +15,6 @@ var (
 	Backend         = backend
 	RefusedSettings = refusedSettings
 )
+
+// Compatible is what [Check] and Up ask.
+var Compatible = compatible

@@ -61,7 +61,8 @@ func Up(ctx context.Context, dsn, schema string) error { return Migrator{}.Up(ct
 
 // Up migrates the schema in the database of dsn, and creates it if needed. Several processes may call it at once: one
 // migrates, and the others wait for it and find nothing to do. It fails with a [*LockedError] if others hold a lock
-// for too long. The options are those of [Pool].
+// for too long, and with a [*SchemaError] if the schema is that of a release too far away. The options are those of
+// [Pool].
 func (m Migrator) Up(ctx context.Context, dsn, schema string, options ...func(*pgxpool.Config)) error {
 	if !schemaName.MatchString(schema) {
 		return fmt.Errorf("schema name %q: want lower-case letters, digits and underscores, at most 48", schema)
@@ -94,7 +95,7 @@ func (m Migrator) Up(ctx context.Context, dsn, schema string, options ...func(*p
 		return fmt.Errorf("create schema: %w", err)
 	}
 	return m.persist(ctx, conn.Config(), func() error {
-		if err := m.upStepwell(ctx, pool); err != nil {
+		if err := m.upStepwell(ctx, pool, schema); err != nil {
 			return err
 		}
 		return upRiver(ctx, pool, schema)
@@ -266,13 +267,24 @@ const holderSQL = `
 	WHERE waiting.application_name = $1 AND waiting.datname = current_database()`
 
 // upStepwell runs the migrations of Stepwell's tables.
-func (m Migrator) upStepwell(ctx context.Context, pool *pgxpool.Pool) error {
+func (m Migrator) upStepwell(ctx context.Context, pool *pgxpool.Pool, schema string) error {
 	dir := m.files
 	if dir == nil {
 		var err error
 		if dir, err = fs.Sub(files, "sql"); err != nil {
 			return fmt.Errorf("open migrations: %w", err)
 		}
+	}
+	known, err := newestKnown(dir, ".")
+	if err != nil {
+		return err
+	}
+	applied, err := newestApplied(ctx, pool, schema)
+	if err != nil {
+		return err
+	}
+	if err := compatible(schema, applied, known); err != nil {
+		return err
 	}
 	provider, err := goose.NewProvider(goose.DialectPostgres, stdlib.OpenDBFromPool(pool), dir)
 	if err != nil {

@@ -205,7 +205,7 @@ func (s *Server) connect(ctx context.Context) (err error) {
 
 func (s *Server) migrate(ctx context.Context) error {
 	if s.Migrated {
-		return nil
+		return migrations.Check(ctx, s.DatabaseURL, s.Schema, s.install, s.primary.Install)
 	}
 	migrator := migrations.Migrator{Logger: s.Logger}
 	return migrator.Up(ctx, s.DatabaseURL, s.Schema, s.install, s.primary.Install)
@@ -383,7 +383,8 @@ func (s *Server) listen(ctx context.Context, h http.Handler) error {
 		serve = func(l net.Listener) error { return s.http.ServeTLS(l, "", "") } // the configuration has the certificate
 	}
 	s.running.Go(func() { s.httpDone <- serve(listener) })
-	s.Logger.InfoContext(ctx, "listening", "addr", s.addr, "scheme", s.Scheme(), "role", s.Role)
+	s.Logger.InfoContext(ctx, "listening", "addr", s.addr, "scheme", s.Scheme(), "role", s.Role,
+		"version", s.Build.Version, "commit", s.Build.Commit)
 	return nil
 }
 
