@@ -87,6 +87,7 @@ var features = []string{
 	"await", "keep", "blocked",
 	"store", "inbox", "skipped",
 	"http", "async", "emit", "startRun", "notReady", "answer", "undo", "heartbeat", "continueAs", "reply",
+	"stream",
 }
 
 // Offer returns what this version of the server offers.

@@ -35,6 +35,10 @@ var (
 	ErrWaitNotFound   = errors.New("wait not found")
 	ErrEventNotFound  = errors.New("event not found")
 	ErrStreamNotFound = errors.New("stream not found")
+
+	// ErrStreamClosed means that a stream takes no more chunks, and ErrStreamLimit that it would have too many.
+	ErrStreamClosed = errors.New("stream is closed")
+	ErrStreamLimit  = errors.New("stream limit")
 )
 
 // invalidError is an [ErrInvalid] with the reason.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/pg"
 )
@@ -65,7 +64,7 @@ func (l *Log) write(ctx context.Context, c call) (_ decision, err error) {
 		return d, l.whenDurable(ctx, nil)
 	}
 	for _, s := range c.Streams {
-		l.hub.Publish(read.StreamTopic(c.project, s.Name))
+		l.AnnounceStream(c.project, s.Name)
 	}
 	l.notifyLimiter(d)
 	for _, victim := range d.victims {

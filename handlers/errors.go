@@ -90,6 +90,8 @@ var statuses = []struct {
 	{message.ErrMessageNotFound, http.StatusNotFound, "message_not_found"},
 	{kv.ErrKeyNotFound, http.StatusNotFound, "store_key_not_found"},
 	{entities.ErrStreamNotFound, http.StatusNotFound, "stream_not_found"},
+	{entities.ErrStreamClosed, http.StatusConflict, "stream_closed"},
+	{entities.ErrStreamLimit, http.StatusConflict, "stream_limit"},
 	{read.ErrTooManyOrphans, http.StatusConflict, "too_many_orphan_streams"},
 	{errTooManyStarts, http.StatusTooManyRequests, "too_many_starts"},
 	{admin.ErrStartQuota, http.StatusTooManyRequests, "start_quota"},

@@ -120,6 +120,8 @@ func TestStatusOfEveryError(t *testing.T) {
 		{message.ErrMessageNotFound, 404, "message_not_found"},
 		{kv.ErrKeyNotFound, 404, "store_key_not_found"},
 		{entities.ErrStreamNotFound, 404, "stream_not_found"},
+		{entities.ErrStreamClosed, 409, "stream_closed"},
+		{entities.ErrStreamLimit, 409, "stream_limit"},
 		{read.ErrTooManyOrphans, 409, "too_many_orphan_streams"},
 		{&tooManyStartsError{Waiting: 1000, RetryAfter: 1500 * time.Millisecond}, 429, "too_many_starts"},
 		{&admin.QuotaError{Reason: admin.ErrStartQuota, RetryAfter: 1500 * time.Millisecond}, 429, "start_quota"},

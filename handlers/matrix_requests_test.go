@@ -99,6 +99,10 @@ var testRequests = []testRequest{
 		header: []string{"Stepwell-Invocation", "{lease}"}, body: `{"progress":"classified"}`, foreign: 404,
 	},
 	{
+		route: "POST /v1/runs/:id/call/stream", path: "/v1/runs/{driven}/call/stream",
+		header: []string{"Stepwell-Invocation", "{lease}"}, body: `{"stream":"{stream}","chunks":["classified"]}`, foreign: 404,
+	},
+	{
 		route: "POST /v1/runs", body: `{"workflow":"order","deployment":"{deployment}","inbox":["notes"],"send":[{"inbox":"notes","payload":1}]}`,
 		foreign: 404,
 	},

@@ -25,8 +25,8 @@ var tables = []string{
 	"api_keys", "audit", "catalogs", "collected", "collections", "deployments", "events", "feed_epochs", "flow_aliases", "flow_versions", "hooks", "limit_clocks",
 	"limits", "message_keys", "messages", "pauses", "permits", "policies", "processes", "projects",
 	"retention", "run_attributes", "run_store", "run_wakes", "runs", "schedule_ticks", "schedules", "secrets", "server_keys", "session_codes",
-	"session_keys", "sessions", "signals", "signing_keys", "stats", "stats_progress", "step_results", "steps", "stream_chunks", "streams",
-	"sweeper", "trigger_events", "triggers", "waits",
+	"session_keys", "sessions", "signals", "signing_keys", "stats", "stats_progress", "step_results", "steps", "stream_chunks",
+	"stream_writers", "streams", "sweeper", "trigger_events", "triggers", "waits",
 }
 
 func openPool(t *testing.T, dsn, schema string) *pgxpool.Pool {

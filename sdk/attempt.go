@@ -123,8 +123,13 @@ func (s *inlineStep) once(
 ) (r engine.Result, pause time.Duration) {
 	app := s.exec.app
 	r.StartedAt = app.now()
-	ctx, store := withStore(ctx, s.known)
-	output, err := attempt(ctx, stepContext{StepInfo: s.info, app: app}, s.limit(), fn)
+	own, store := withStore(ctx, s.known)
+	own, streams := app.withStreams(own, s.exec.host, s.exec.features)
+	streams.step, streams.attempt = s.info.ID, s.info.Attempt
+	output, err := attempt(own, stepContext{StepInfo: s.info, app: app}, s.limit(), fn)
+	if sent := streams.end(); sent != nil {
+		err = errors.Join(sent, err)
+	}
 	r.EndedAt = app.now()
 	written := store.writes()
 	if err == nil {

@@ -83,14 +83,9 @@ type heartbeats struct {
 	pause  *time.Timer     // until the next one may be sent; nil if that is now
 }
 
-// newHeartbeats returns what sends the heartbeats of a step's call; nil without a server that takes heartbeats. When a
-// server says that nobody waits any more, the call is cancelled.
-func (a *App) newHeartbeats(ctx context.Context, c call, cancel context.CancelCauseFunc) *heartbeats {
-	if !slices.Contains(c.Server.Features, "heartbeat") {
-		return nil
-	}
-	host := a.newHost(c, func(error) { cancel(ErrStepCancelled) })
-	if host == nil {
+// newHeartbeats returns what sends the heartbeats of a step's call; nil without a server that takes heartbeats.
+func (a *App) newHeartbeats(ctx context.Context, c call, host *callHost) *heartbeats {
+	if host == nil || !slices.Contains(c.Server.Features, "heartbeat") {
 		return nil
 	}
 	return &heartbeats{ctx: ctx, host: host, every: a.serving.beatEvery}

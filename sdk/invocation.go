@@ -31,20 +31,22 @@ type serving struct {
 	// pauses is how long attempts of an inline step may be apart in one call, all in all.
 	pauses time.Duration
 	// beatEvery is how far apart heartbeats are sent.
-	beatEvery         time.Duration
+	beatEvery time.Duration
+	// sendEvery is how far apart requests that write to streams are.
+	sendEvery         time.Duration
 	clockError        time.Duration
 	aroundSteps       []func(context.Context, StepInfo, func(context.Context) error) error
 	aroundInvocations []func(context.Context, InvocationInfo, func(context.Context) error) error
 }
 
 func newServing(c AppConfig) serving {
-	pauses, beats := time.Second, beatEvery
+	pauses, beats, sends := time.Second, beatEvery, sendEvery
 	if c.Now != nil {
-		pauses, beats = 0, 0
+		pauses, beats, sends = 0, 0, 0
 	}
 	return serving{
 		server: cmp.Or(c.Server, os.Getenv("STEPWELL_URL")), http: cmp.Or(c.HTTP, defaultClient()), strict: c.StrictInputs,
-		process: rand.Text(), pauses: pauses, beatEvery: beats, clockError: clockError,
+		process: rand.Text(), pauses: pauses, beatEvery: beats, sendEvery: sends, clockError: clockError,
 		aroundSteps: c.InterceptSteps, aroundInvocations: c.InterceptInvocations,
 		underWay: &callsUnderWay{by: map[callID]*sharedCall{}},
 		kept: keptRuns{
@@ -108,9 +110,12 @@ func (a *App) invoke(ctx context.Context, c call) (got answer, err error) {
 		return answer{}, err
 	}
 	x.begin(ctx, c, host)
+	x.sender = a.newSender(ctx, host, x.offers("stream"), func(error) {})
 	info := InvocationInfo{x.info, c.Attempt, len(c.Events), x.warm, c.trace}
 	err = around(ctx, info, a.serving.aroundInvocations, func(ctx context.Context) (err error) {
-		got, err = x.advance(ctx, c)
+		if got, err = x.advance(ctx, c); err == nil {
+			err = x.written()
+		}
 		return err
 	})
 	if err != nil || got.Keep == nil {
@@ -153,7 +158,7 @@ func (a *App) newExecution(d Definition, c call) *execution {
 	})
 	x := &execution{
 		engine: e, app: a, info: infoOf(c), options: d.options,
-		store: values{}, attributes: values{}, inboxes: map[string]bool{}, randoms: randoms{},
+		store: values{}, attributes: values{}, inboxes: map[string]bool{}, randoms: randoms{}, chunks: map[string]int64{},
 	}
 	x.root = &cancelScope{exec: x, run: true}
 	if x.seed = c.Run.ID; len(c.Events) > 0 {
@@ -180,7 +185,7 @@ func (a *App) newExecution(d Definition, c call) *execution {
 func (x *execution) begin(ctx context.Context, c call, host *callHost) {
 	x.attempt, x.features, x.hooksURL = c.Attempt, c.Server.Features, c.HooksURL
 	x.deadline, _ = ctx.Deadline()
-	x.engine.Host = nil
+	x.engine.Host, x.host = nil, host
 	if host != nil && x.offers("commands") {
 		x.engine.Host = host
 	}
@@ -213,6 +218,15 @@ func (x *execution) advance(ctx context.Context, c call) (answer, error) {
 		out.Keep = &keepHint{x.engine.Last(), x.app.serving.process, keepAge.String()}
 	}
 	return out, nil
+}
+
+// written sends what the workflow has written to streams. What the server refuses blocks the run.
+func (x *execution) written() error {
+	err := x.sender.end()
+	if f, ok := errors.AsType[*failure](err); ok {
+		return f
+	}
+	return err
 }
 
 // stopped returns what a call is answered that could not go on. If inline steps have results that are not written, they

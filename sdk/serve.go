@@ -196,18 +196,24 @@ func (a *App) serveStep(request context.Context, c call) reply {
 	defer closed()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	heartbeats := a.newHeartbeats(ctx, c, cancel)
+	// When a server says that nobody waits any more, the call is cancelled.
+	host := a.newHost(c, func(error) { cancel(ErrStepCancelled) })
+	heartbeats := a.newHeartbeats(ctx, c, host)
 	ctx, store := withStore(ctx, c.Run.Store)
 	if !c.Step.Deadline.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadlineCause(ctx, c.Step.Deadline, ErrAttemptTimeout)
 		defer cancel()
 	}
+	ctx, streams := a.withStreams(ctx, host, c.Server.Features)
 	info := StepInfo{Run: infoOf(c), ID: c.Step.ID, Name: c.Step.Name, Attempt: max(c.Attempt, 1), Trace: c.trace}
 	s := stepContext{info, a, heartbeats, c.Step.Progress}
 	output, err := attempt(ctx, s, 0, func(ctx context.Context) (json.RawMessage, error) {
 		return d.step(ctx, c.Step.Input)
 	})
+	if sent := streams.end(); sent != nil {
+		err = errors.Join(sent, err)
+	}
 	heartbeats.end(err != nil && !isPermanent(err))
 	if err == nil {
 		return outputReply(output, store.writes())

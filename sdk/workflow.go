@@ -138,6 +138,8 @@ type execution struct {
 	deadline time.Time // zero if there is none
 	hooksURL string    // what the URLs of webhooks begin with; empty if the server does not know
 	warm     bool      // it continues an earlier call
+	host     *callHost // nil if there is none
+	sender   *sender   // of what the workflow writes to streams
 
 	root      *cancelScope
 	cancelled *engine.Event // the request to cancel the run; nil if there is none
@@ -146,6 +148,7 @@ type execution struct {
 	inboxes           map[string]bool     // that the code has opened
 	children          []*engine.Operation // that end with the run, perhaps with some that have ended
 	randoms           randoms
+	chunks            map[string]int64 // how many the workflow has written, by stream
 }
 
 func infoOf(c call) RunInfo {

@@ -40,6 +40,11 @@ func New(pool *pgxpool.Pool, hub *pg.Hub, now func() time.Time) *Log {
 // Now returns the time of the log's clock, in UTC and whole milliseconds.
 func (l *Log) Now() time.Time { return l.now().UTC().Truncate(time.Millisecond) }
 
+// AnnounceStream notifies the readers of a stream after chunks were committed, or its end.
+func (l *Log) AnnounceStream(project entities.Project, name entities.StreamName) {
+	l.hub.Publish(StreamTopic(project, name))
+}
+
 // Announce notifies the followers of the run and of the project after events of the run were committed. If the run has
 // ended, or one of its steps was cancelled, it also notifies the readers that watch for that.
 func (l *Log) Announce(project entities.Project, runID entities.RunID, ended bool) {

@@ -86,6 +86,9 @@ func (s *Streams) update(
 	if err := entities.ValidateName("stream name", string(name)); err != nil {
 		return err
 	}
+	if _, _, ok := name.OfRun(); ok {
+		return entities.Invalid("streams with such names are those that functions write during their calls")
+	}
 	err := pg.InTx(ctx, s.pool.Pool, func(tx pgx.Tx) error {
 		var b pgx.Batch
 		orphan := false

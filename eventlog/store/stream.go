@@ -33,10 +33,20 @@ type Chunk struct {
 const streamColumns = `id, run_id, name, chunks, closed_at`
 
 // StreamByName reads a stream. For one that was never written it returns a Stream with only a name, and no error:
-// readers may come before the writer (protocol §4).
+// readers may come before the writer (protocol §4). A run's own stream is closed at the end of the run at the latest,
+// also if it was never written; [entities.ErrStreamNotFound] means that it has no run.
 func StreamByName(
 	ctx context.Context, q pg.Querier, project entities.Project, name entities.StreamName,
 ) (Stream, error) {
+	if runID, _, ok := name.OfRun(); ok {
+		rows, err := q.Query(ctx, `
+			SELECT coalesce(s.id, 0) AS id, r.id AS run_id, $3::text AS name, coalesce(s.chunks, 0) AS chunks,
+				coalesce(s.closed_at, r.completed_at) AS closed_at
+			FROM runs r LEFT JOIN streams s ON s.project = r.project AND s.name = $3
+			WHERE r.id = $1 AND r.project IS NOT DISTINCT FROM $2`, runID, project, name)
+		stream, err := pg.CollectOne[Stream](rows, err, entities.ErrStreamNotFound)
+		return stream, pg.Wrap(err, "read stream %s", name)
+	}
 	streams, err := pg.CollectAll[Stream](q.Query(ctx,
 		`SELECT `+streamColumns+` FROM streams WHERE project = $1 AND name = $2`, project, name))
 	if err != nil {

@@ -1,11 +1,16 @@
 package rest
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/engine"
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/strictjson"
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -66,4 +71,43 @@ func (s *Server) beatCall(r *request) error {
 		}
 		return err
 	})
+}
+
+// maxStreamWrite is how many bytes the chunks of one request have together.
+const maxStreamWrite = 1 << 20
+
+// writeStream writes what a function says in a stream of its run.
+func (s *Server) writeStream(r *request) error {
+	var body api.WriteStreamBody
+	id := r.runID()
+	invocation := r.invocation()
+	r.body(&body)
+	chunks, err := linesOf(body.Chunks)
+	r.fail(err)
+	return answerNothing(r, func() error {
+		return s.Runs.WriteStream(r.ctx(), r.project(), id, invocation, engine.StreamWrite{
+			Stream: body.Stream, Step: entities.StepID(body.Step), Attempt: body.Attempt, From: body.From, Chunks: chunks,
+			Close: body.Close,
+		})
+	})
+}
+
+// linesOf returns values as they are stored: each as a line of JSON, so that the bytes of a stream are such lines.
+func linesOf(values []json.RawMessage) (lines [][]byte, err error) {
+	size := 0
+	for i, v := range values {
+		if err := strictjson.Check(v); err != nil {
+			return nil, inField(fmt.Sprintf("chunks[%d]", i), err)
+		}
+		if size += len(v) + 1; size > maxStreamWrite {
+			return nil, badField("chunks", "they have more than %d bytes: send several requests", maxStreamWrite)
+		}
+		var line bytes.Buffer
+		if err := json.Compact(&line, v); err != nil {
+			return nil, inField(fmt.Sprintf("chunks[%d]", i), err)
+		}
+		line.WriteByte('\n')
+		lines = append(lines, line.Bytes())
+	}
+	return lines, nil
 }

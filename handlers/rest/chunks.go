@@ -1,8 +1,10 @@
 package rest
 
 import (
+	"bytes"
 	"unicode/utf8"
 
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog/payload"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
@@ -11,6 +13,11 @@ import (
 
 // newChunkJSON encodes a chunk as it was written.
 func newChunkJSON(c store.Chunk) api.Chunk { return newContentJSON(c.Idx, c.Data) }
+
+// newLineJSON encodes a chunk of a stream that a function wrote: its value.
+func newLineJSON(c store.Chunk) api.Chunk {
+	return api.Chunk{Index: c.Idx, Value: bytes.TrimSuffix(c.Data, []byte("\n"))}
+}
 
 // newContentJSON encodes content: as text if it is UTF-8, otherwise as bytes.
 func newContentJSON(index int64, data []byte) api.Chunk {
@@ -42,8 +49,11 @@ func decodeChunk(c store.Chunk) (v api.Chunk, work int) {
 // some milliseconds at worst.
 const chunkWork = 128 << 10
 
-// decodeChunks decodes the chunks of a page, or the first ones if they are much work.
-func (r *request) decodeChunks(chunks []store.Chunk) (shown []api.Chunk, err error) {
+// decodeChunks decodes the chunks of a page of a stream, or the first ones if they are much work.
+func (r *request) decodeChunks(of entities.StreamName, chunks []store.Chunk) (shown []api.Chunk, err error) {
+	if _, _, ok := of.OfRun(); ok {
+		return encodeAll(chunks, newLineJSON), nil
+	}
 	shown = make([]api.Chunk, 0, len(chunks))
 	for work := 0; len(shown) < len(chunks) && work < read.MaxPageBytes && err == nil; {
 		shown, err = decodeFor(r, func() []api.Chunk {

@@ -202,6 +202,7 @@ var routes = []struct {
 	{"POST /runs/:id/call/keep", auth.Write, (*Server).keepCall},
 	{"POST /runs/:id/call/answer", auth.Write, (*Server).answerCall},
 	{"POST /runs/:id/call/heartbeat", auth.Write, (*Server).beatCall},
+	{"POST /runs/:id/call/stream", auth.Write, (*Server).writeStream},
 
 	// Parts of runs.
 	{"GET /runs/:id/steps", auth.Metadata, (*Server).listSteps},
@@ -353,10 +354,13 @@ var callRoutes = []string{
 	"POST /runs/:id/call/keep",
 	"POST /runs/:id/call/answer",
 	"POST /runs/:id/call/heartbeat",
+	"POST /runs/:id/call/stream",
 	"GET /runs/:id/store",
 	"GET /runs/:id/store/:key",
 	"GET /runs/:id/events",
 	"GET /runs/:id/events/:seq/payload",
+	"GET /runs/:id/streams",
+	"GET /runs/:id/streams/:name",
 }
 
 // Register adds the endpoints to the group.

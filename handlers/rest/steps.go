@@ -163,15 +163,22 @@ func (s *Server) listWaits(r *request) error {
 	})
 }
 
-func newStreamJSON(s store.StoredStream) api.Stream {
-	return api.Stream{
-		Name: string(s.Name), Chunks: s.Chunks, CreatedAt: timestamp(s.CreatedAt), ClosedAt: optionalTime(s.ClosedAt),
+// newStreamJSON encodes a stream of a run. Its own ones are closed when it ends.
+func newStreamJSON(run entities.Run, s store.StoredStream) api.Stream {
+	name, closed := string(s.Name), s.ClosedAt
+	if _, own, ok := s.Name.OfRun(); ok {
+		name = own
+		if closed == nil {
+			closed = run.CompletedAt
+		}
 	}
+	return api.Stream{Name: name, Chunks: s.Chunks, CreatedAt: timestamp(s.CreatedAt), ClosedAt: optionalTime(closed)}
 }
 
 func (s *Server) listStreams(r *request) error {
 	run := r.run()
-	return answerPage(r, newStreamJSON, func() ([]store.StoredStream, string, error) {
+	encode := func(s store.StoredStream) api.Stream { return newStreamJSON(run, s) }
+	return answerPage(r, encode, func() ([]store.StoredStream, string, error) {
 		streams, err := s.Streams.Of(r.ctx(), run.Project, run.ID)
 		return streams, "", err
 	})
@@ -181,7 +188,7 @@ func (s *Server) listStreams(r *request) error {
 func (s *Server) listChunks(r *request) error {
 	page := r.page(oldestFirst)
 	from := r.number("cursor", page.Cursor, "the index of a chunk")
-	name, decoded := s.stream(r), r.flag("decoded", false)
+	name, decoded := s.stream(r, false), r.flag("decoded", false)
 	if r.err != nil {
 		return r.err
 	}
@@ -191,7 +198,7 @@ func (s *Server) listChunks(r *request) error {
 	}
 	body := api.Chunks{Data: encodeAll(chunks, newChunkJSON), Closed: info.ClosedAt != nil}
 	if decoded {
-		if body.Data, err = r.decodeChunks(chunks); err != nil {
+		if body.Data, err = r.decodeChunks(name, chunks); err != nil {
 			return err
 		}
 	}
@@ -204,18 +211,28 @@ func (s *Server) listChunks(r *request) error {
 	return r.JSON(http.StatusOK, body)
 }
 
-// stream returns the name of the stream in the path. It fails with [entities.ErrStreamNotFound] if the run in the path
-// has no such stream.
-func (s *Server) stream(r *request) entities.StreamName {
+// stream returns the stored name of the stream in the path. It fails with [entities.ErrStreamNotFound] if the run in
+// the path has no such stream, unless it may come, and would then be one of the run's own.
+func (s *Server) stream(r *request, mayCome bool) entities.StreamName {
 	run, text := r.run(), r.pathText("name", "stream name")
 	r.fail(entities.ValidateName("stream name", text))
 	if r.err != nil {
 		return ""
 	}
-	name := entities.StreamName(text)
-	info, err := s.Streams.Info(r.ctx(), run.Project, name)
-	if err == nil && info.RunID != run.ID {
-		err = fmt.Errorf("run %s has no stream %q: %w", run.ID, name, entities.ErrStreamNotFound)
+	own, name := entities.RunStream(run.ID, text), entities.StreamName(text)
+	info, err := s.Streams.Info(r.ctx(), run.Project, own)
+	if err != nil || info.ID != 0 {
+		r.fail(err)
+		return own
+	}
+	info, err = s.Streams.Info(r.ctx(), run.Project, name)
+	switch {
+	case err == nil && info.RunID == run.ID:
+		return name
+	case err == nil && mayCome:
+		return own
+	case err == nil:
+		err = fmt.Errorf("run %s has no stream %q: %w", run.ID, text, entities.ErrStreamNotFound)
 	}
 	r.fail(err)
 	return name
@@ -224,7 +241,7 @@ func (s *Server) stream(r *request) entities.StreamName {
 // tailStream streams the chunks as they are written, until the stream is closed: as bytes or, if the client accepts
 // them, as server-sent events.
 func (s *Server) tailStream(r *request) error {
-	from, name, decoded := r.firstChunk(), s.stream(r), r.flag("decoded", false)
+	from, name, decoded := r.firstChunk(), s.stream(r, r.flag("wait", false)), r.flag("decoded", false)
 	events := strings.Contains(r.Request().Header.Get(echo.HeaderAccept), mimeEvents)
 	if decoded && !events {
 		r.fail(badParam("decoded", "it needs the header Accept: %s", mimeEvents))
@@ -241,7 +258,7 @@ func (s *Server) tailStream(r *request) error {
 	send := func(ch store.Chunk) error { return w.Send(ch.Data) }
 	if events {
 		mediaType = mimeEvents
-		send = func(ch store.Chunk) error { return r.sendChunk(w, ch, decoded) }
+		send = func(ch store.Chunk) error { return r.sendChunk(w, name, ch, decoded) }
 	}
 	beginStream(w.Response, mediaType)
 	w.Flush()
@@ -256,10 +273,10 @@ func (s *Server) tailStream(r *request) error {
 }
 
 // sendChunk sends a chunk as an event: as it was written, or what is in it.
-func (r *request) sendChunk(w *incoming.LiveWriter, ch store.Chunk, decoded bool) error {
+func (r *request) sendChunk(w *incoming.LiveWriter, of entities.StreamName, ch store.Chunk, decoded bool) error {
 	v := newChunkJSON(ch)
 	if decoded {
-		shown, err := r.decodeChunks([]store.Chunk{ch})
+		shown, err := r.decodeChunks(of, []store.Chunk{ch})
 		if err != nil {
 			return err
 		}

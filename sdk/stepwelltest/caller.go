@@ -110,7 +110,7 @@ func (c *caller) callWorkflow(r *http.Request, got call, body []byte) *httptest.
 	}
 	var again []*repeated
 	for range min(c.repeats, 1+mostRepeated/len(body)) {
-		again = append(again, &repeated{body: body, results: first.results, commits: first.commits})
+		again = append(again, &repeated{body: body, results: first.results, commits: first.commits, writes: first.writes})
 	}
 	if answer.Code == http.StatusOK && got.Attempt == 1 && first.canResume() {
 		again = append(again, first.afterwards())
@@ -135,6 +135,9 @@ func (c *caller) repeat(r *http.Request, second *repeated, answer *httptest.Resp
 	case got.Code != answer.Code, got.Code == http.StatusOK && !bytes.Equal(got.Body.Bytes(), answer.Body.Bytes()):
 		return fmt.Sprintf("two calls with the same log had different answers:\n%d %s\n%d %s",
 			answer.Code, answer.Body, got.Code, got.Body)
+	case got.Code == http.StatusOK && len(second.writes) > 0:
+		return fmt.Sprintf("the second of two calls with the same log does not write to a stream what the first one does: %s",
+			second.writes[0])
 	case got.Code == http.StatusOK && len(second.commits) > 0:
 		return fmt.Sprintf("the second of two calls with the same log does not write what the first one does: %s",
 			second.commits[0].commands)

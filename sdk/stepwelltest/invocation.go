@@ -21,6 +21,8 @@ type invocation interface {
 	engine.Inline
 	// commit answers commands during the call.
 	commit(commands []byte, after int64) (status int, body []byte)
+	// write answers what is written to a stream during the call.
+	write(w memserver.StreamWrite) (status int, answer []byte)
 }
 
 type invocationKey struct{}
@@ -30,7 +32,8 @@ func with(ctx context.Context, i invocation) context.Context {
 	return context.WithValue(engine.WithInline(ctx, i), invocationKey{}, i)
 }
 
-// requests is the transport of requests that an app sends to the server during calls: commands, and heartbeats.
+// requests is the transport of requests that an app sends to the server during calls: commands, heartbeats and chunks
+// of streams.
 type requests struct{}
 
 // RoundTrip implements http.RoundTripper.
@@ -40,9 +43,22 @@ func (requests) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	status, answer := http.StatusNotFound, []byte(nil)
-	if step, ok := r.Context().Value(calledKey{}).(*calledStep); ok && strings.HasSuffix(r.URL.Path, "/call/heartbeat") {
+	step, isStep := r.Context().Value(calledKey{}).(*calledStep)
+	i, isInvocation := r.Context().Value(invocationKey{}).(invocation)
+	switch {
+	case isStep && strings.HasSuffix(r.URL.Path, "/call/heartbeat"):
 		status = step.beat(body)
-	} else if i, ok := r.Context().Value(invocationKey{}).(invocation); ok {
+	case strings.HasSuffix(r.URL.Path, "/call/stream"):
+		var w memserver.StreamWrite
+		if err := json.Unmarshal(body, &w); err != nil {
+			return nil, err
+		}
+		if isStep {
+			status, answer = step.write(w)
+		} else if isInvocation {
+			status, answer = i.write(w)
+		}
+	case isInvocation:
 		after, err := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64)
 		if err != nil {
 			return nil, err
@@ -78,12 +94,40 @@ func (s *calledStep) beat(body []byte) (status int) {
 	return http.StatusNoContent
 }
 
+// write answers what the step writes to a stream.
+func (s *calledStep) write(w memserver.StreamWrite) (status int, answer []byte) {
+	w.Step = s.id
+	return writeStream(s.c, s.run, w, s, &s.died)
+}
+
+// writeStream answers what an attempt of a step, or the code of a workflow, writes to a stream. A process that died
+// writes nothing.
+func writeStream(
+	c *caller, run *memserver.Run, w memserver.StreamWrite, attempt any, died *bool,
+) (status int, answer []byte) {
+	if *died {
+		return http.StatusGone, nil
+	}
+	switch err := c.server.WriteStream(run, w, attempt); {
+	case errors.Is(err, memserver.ErrStreamClosed):
+		return http.StatusConflict, encode(errorBody("stream_closed", err.Error()))
+	case err != nil:
+		return http.StatusGone, nil
+	}
+	*died = c.faults.crash("the process died after it had written to stream %s of run %s", w.Stream, run.ID)
+	if *died {
+		return http.StatusGone, nil
+	}
+	return http.StatusNoContent, nil
+}
+
 // inline is the first call: it executes inline steps one at a time.
 type inline struct {
 	c       *caller
 	run     *memserver.Run
 	results []executed
 	commits []committed
+	writes  [][]byte // to streams, by the code of the workflow
 	died    bool
 }
 
@@ -162,6 +206,15 @@ func (i *inline) commit(commands []byte, after int64) (int, []byte) {
 	return done.status, done.answer
 }
 
+// write implements invocation. All calls of a workflow write as one, and so do those of one attempt of a step.
+func (i *inline) write(w memserver.StreamWrite) (status int, answer []byte) {
+	if w.Step != "" {
+		return writeStream(i.c, i.run, w, [2]any{i, w.Attempt}, &i.died)
+	}
+	i.writes = append(i.writes, encode(w))
+	return writeStream(i.c, i.run, w, nil, &i.died)
+}
+
 // canResume reports whether another process can go on with the log as the call has left it, and must then give the same
 // answer. It need not if a step waits for another attempt.
 func (i *inline) canResume() bool {
@@ -173,7 +226,7 @@ func (i *inline) canResume() bool {
 // afterwards is the call with the log as this one has left it.
 func (i *inline) afterwards() *repeated {
 	unrecorded := slices.DeleteFunc(slices.Clone(i.results), func(x executed) bool { return i.run.HasResult(x.id) })
-	return &repeated{body: encode(i.c.server.CallOf(i.run)), results: unrecorded}
+	return &repeated{body: encode(i.c.server.CallOf(i.run)), results: unrecorded, writes: i.writes}
 }
 
 // repeated is a call that is made again. It gets the results of inline steps, and the answers to commands, that the
@@ -182,6 +235,7 @@ type repeated struct {
 	body    []byte
 	results []executed
 	commits []committed
+	writes  [][]byte
 	differs string
 }
 
@@ -216,6 +270,16 @@ func (r *repeated) commit(commands []byte, _ int64) (int, []byte) {
 	next := r.commits[0]
 	r.commits = r.commits[1:]
 	return next.status, next.answer
+}
+
+// write implements invocation. What the first call has written is there already.
+func (r *repeated) write(w memserver.StreamWrite) (status int, answer []byte) {
+	if len(r.writes) == 0 || !bytes.Equal(r.writes[0], encode(w)) {
+		_ = r.differ("two calls with the same log write differently to stream %s: %s", w.Stream, encode(w.Chunks))
+		return http.StatusGone, nil
+	}
+	r.writes = r.writes[1:]
+	return http.StatusNoContent, nil
 }
 
 // differ keeps the first difference, and returns an error that ends the call.

@@ -62,6 +62,22 @@ func Stored[T any](e *Env, key *stepwell.StoreKey[T], runID string) (value T, ok
 	return value, ok
 }
 
+// Written returns what the run with the ID has written to a stream, and whether the stream is closed: by the run, or
+// because that has ended.
+func Written[T any](e *Env, stream *stepwell.StreamKind[T], runID string) (chunks []T, closed bool) {
+	e.tb.Helper()
+	run := e.run(runID)
+	s := run.Stream(stream.Name())
+	for _, data := range s.Chunks {
+		var chunk T
+		if err := json.Unmarshal(data, &chunk); err != nil {
+			e.tb.Fatal(err)
+		}
+		chunks = append(chunks, chunk)
+	}
+	return chunks, s.Closed || run.Status != "running"
+}
+
 func (e *Env) run(id string) *memserver.Run {
 	e.tb.Helper()
 	r := e.server.Run(id)

@@ -1439,6 +1439,20 @@ export interface Api {
     };
     answer: null;
   };
+  // Write to a stream of the run
+  "POST /v1/runs/{id}/call/stream": {
+    path: { "id": string };
+    query: {  };
+    body: {
+      stream: string;
+      from?: number;
+      chunks?: Array<unknown>;
+      step?: string;
+      attempt?: number;
+      close?: boolean;
+    };
+    answer: null;
+  };
   // Cancel all matching runs
   "POST /v1/runs/cancel": {
     path: {  };
@@ -1652,7 +1666,7 @@ export interface Api {
   // Follow a stream until it is closed
   "GET /v1/runs/{id}/streams/{name}/tail": {
     path: { "id": string; "name": string };
-    query: { "from"?: number; "decoded"?: boolean };
+    query: { "from"?: number; "decoded"?: boolean; "wait"?: boolean };
     body: null;
     answer: null;
   };

@@ -2963,3 +2963,25 @@ type WorkflowSummary struct {
 	// MoreOpen Whether there are more of them.
 	MoreOpen bool `json:"moreOpen,omitempty,omitzero"`
 }
+
+// WriteStreamBody defines model for WriteStreamBody.
+type WriteStreamBody struct {
+	// Stream The name of the stream in the run.
+	Stream string `json:"stream"`
+
+	// From The index of the first chunk among those of the writer in this stream: of the attempt of a step, or of all
+	// invocations of the run.
+	From int64 `json:"from,omitempty,omitzero"`
+
+	// Chunks Any JSON each, of up to 256 KiB, and 1 MiB together. They may be missing if the stream is to be closed.
+	Chunks []json.RawMessage `json:"chunks,omitempty,omitzero"`
+
+	// Step The step that writes, if the function executes it during an invocation.
+	Step string `json:"step,omitempty,omitzero"`
+
+	// Attempt The number of its attempt.
+	Attempt int64 `json:"attempt,omitempty,omitzero"`
+
+	// Close Whether the stream takes no more chunks.
+	Close bool `json:"close,omitempty,omitzero"`
+}

@@ -15,7 +15,7 @@ import (
 // features are those of the contract that the server has.
 var features = []string{
 	"seen", "commands", "at", "known", "firstAttempt", "retryAfter", "cancelStep", "cancelWait", "cancel", "await",
-	"store", "inbox", "undo", "heartbeat", "continueAs",
+	"store", "inbox", "undo", "heartbeat", "continueAs", "stream",
 }
 
 // hooksURL is what the URLs of webhooks begin with.
@@ -98,6 +98,7 @@ type Run struct {
 	attributes map[string]string
 	pausing    map[string]time.Time // when inline steps that failed are executed again; zero if that time has come
 	responses  map[string]Response
+	streams    map[string]*Stream
 	await      *await    // nil: everything
 	forcedAt   time.Time // when a run that was asked to cancel ends; zero if it was not asked
 	deadline   time.Time // zero if there is none
