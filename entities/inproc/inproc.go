@@ -36,19 +36,50 @@ func (t Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if r.Host == "" {
 		r.Host = req.URL.Host
 	}
-	go func() {
+	execute(func() {
 		defer detach()
 		defer cancel()
 		defer func() { _ = r.Body.Close() }() // as transports do
 		defer func() { w.end(recover()) }()
 		t.Handler.ServeHTTP(w, r)
-	}()
+	})
 	select {
 	case got := <-w.begun:
 		return got.response, got.err
 	case <-req.Context().Done():
 		w.abandon(req.Context().Err())
 		return nil, req.Context().Err()
+	}
+}
+
+// idle is how long a goroutine that has carried out a request waits for another one.
+const idle = 100 * time.Millisecond
+
+// requests go to goroutines that have carried out one before.
+var requests = make(chan func())
+
+// execute calls f, which does not panic, by another goroutine: as connections do, it has its goroutines carry out one
+// request after the other, because a new one would grow its stack anew.
+func execute(f func()) {
+	select {
+	case requests <- f:
+	default:
+		go serve(f)
+	}
+}
+
+// serve calls f, and what comes until nothing has come for a while.
+func serve(f func()) {
+	waits := time.NewTimer(idle)
+	defer waits.Stop()
+	for f != nil {
+		f()
+		waits.Reset(idle)
+		select {
+		case f = <-requests:
+		case <-waits.C:
+			f = nil
+		}
 	}
 }
 

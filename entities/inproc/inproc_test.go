@@ -118,3 +118,30 @@ func TestPanicLooksLikeAClosedConnection(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// BenchmarkRoundTrip sends requests to a handler that needs some stack.
+func BenchmarkRoundTrip(b *testing.B) {
+	client := &http.Client{Transport: Transport{http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte{nested(64)})
+	})}}
+	b.ReportAllocs()
+	b.RunParallel(func(p *testing.PB) {
+		for p.Next() {
+			resp, err := client.Get("http://nowhere/")
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			_ = resp.Body.Close()
+		}
+	})
+}
+
+// nested uses 256 bytes of stack per call.
+func nested(depth int) byte {
+	var used [256]byte
+	if depth > 0 {
+		used[depth] = nested(depth - 1)
+	}
+	return used[depth] + 1
+}
