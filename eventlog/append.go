@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -155,7 +156,7 @@ func aboutRun(runID entities.RunID, requests []Request) []Request {
 // append carries out a call and reports it to the observer.
 func (l *Log) append(ctx context.Context, c call) ([]Outcome, error) {
 	if err := l.noteBuilds(ctx, c); err != nil {
-		return nil, err
+		return nil, cmp.Or(l.findStarted(ctx, c), err)
 	}
 	ctx, done := l.observer.Append(ctx, c.runID, c.requests)
 	d, err := l.carryOut(ctx, c)
@@ -163,6 +164,10 @@ func (l *Log) append(ctx context.Context, c call) ([]Outcome, error) {
 		if err = l.createFirst(ctx, c); err == nil {
 			d, err = l.carryOut(ctx, c)
 		}
+	}
+	if _, before := errors.AsType[*startedBefore](err); before {
+		done(Appended{})
+		return nil, err
 	}
 	if err != nil {
 		done(Appended{Err: err})

@@ -44,6 +44,9 @@ func (l *Log) write(ctx context.Context, c call) (_ decision, err error) {
 		return decision{}, err
 	}
 	d, ok, err := l.appendOptimistic(ctx, c)
+	if !ok && err == nil {
+		err = l.findStarted(ctx, c)
+	}
 	for !ok && (err == nil || c.start.lostKey(err)) {
 		d, err = l.appendLocked(ctx, c)
 		ok = err == nil

@@ -38,29 +38,15 @@ func (l *Log) Start(
 	return l.StartWith(ctx, project, r, belowParent(project, r.Data.ParentID), then...)
 }
 
-// StartNew is [Log.Start] after [Log.StartedBefore] has found no run, which it does not look for again: if one was
-// started meanwhile with the same idempotency key, the insertion finds it.
-func (l *Log) StartNew(
-	ctx context.Context, project entities.Project, r Request, then ...Request,
-) (entities.Run, bool, error) {
-	return l.startNew(ctx, project, r, belowParent(project, r.Data.ParentID), then...)
-}
-
 // StartWith is [Log.Start] with what the options add to the transaction that creates the run. It does not look at a
 // parent. It fails with the errors of the options as well.
 func (l *Log) StartWith(
 	ctx context.Context, project entities.Project, r Request, o AppendOptions, then ...Request,
 ) (entities.Run, bool, error) {
-	if run, ok, err := l.StartedBefore(ctx, project, r); ok || err != nil {
-		return run, false, err
-	}
-	return l.startNew(ctx, project, r, o, then...)
-}
-
-func (l *Log) startNew(
-	ctx context.Context, project entities.Project, r Request, o AppendOptions, then ...Request,
-) (entities.Run, bool, error) {
 	results, err := l.AppendAll(ctx, project, r.RunID, append([]Request{r}, then...), o)
+	if before, ok := errors.AsType[*startedBefore](err); ok {
+		return before.run, false, nil
+	}
 	switch pg.ViolatedConstraint(err) {
 	case "runs_idempotency_key":
 		run, ok, err := l.StartedBefore(ctx, project, r)
@@ -88,6 +74,27 @@ func (l *Log) startNew(
 		return entities.Run{}, false, fmt.Errorf("start run: %w", err)
 	}
 	return results[len(then)].Run, true, nil
+}
+
+// startedBefore is the error of an append that is to create a run which was started earlier with its idempotency key.
+type startedBefore struct{ run entities.Run }
+
+// Error implements error.
+func (e *startedBefore) Error() string {
+	return "run " + string(e.run.ID) + " was started with the same key"
+}
+
+// findStarted fails with a *[startedBefore] if the call is to create a run that was started earlier. Most keys are new, so
+// this is looked for only when the run could not be created at once.
+func (l *Log) findStarted(ctx context.Context, c call) error {
+	if len(c.requests) == 0 || c.requests[0].Type != entities.EventRunCreated {
+		return nil
+	}
+	run, ok, err := l.StartedBefore(ctx, c.project, c.requests[0])
+	if ok && err == nil {
+		err = &startedBefore{run}
+	}
+	return err
 }
 
 // Builds returns the build of a deployment whose runs keep to it; empty for other deployments. It fails if a build is

@@ -291,29 +291,39 @@ func (s *Server) answerStarted(
 	return r.JSON(http.StatusCreated, detail)
 }
 
-// start starts a run on a deployment, and appends the other events to it. It looks for a run of an earlier, identical
-// request first, because the deployment may be gone by now.
+// start starts a run on a deployment, and appends the other events to it. If the deployment cannot have it, an earlier,
+// identical request may have started the run: the deployment may be gone by now.
 func (s *Server) start(
 	r *request, project entities.Project, event eventlog.Request, deployment string, then ...eventlog.Request,
 ) (entities.Run, bool, error) {
-	if run, ok, err := s.Log.StartedBefore(r.ctx(), project, event); ok || err != nil {
-		return run, false, err
+	err := s.addDeployment(r, project, &event, deployment, len(then) > 0)
+	if err == nil {
+		return s.Log.Start(r.ctx(), project, event, then...)
 	}
+	run, ok, before := s.Log.StartedBefore(r.ctx(), project, event)
+	if ok || before != nil {
+		err = before
+	}
+	return run, false, err
+}
+
+// addDeployment resolves the deployment of a start, and adds it to the event.
+func (s *Server) addDeployment(
+	r *request, project entities.Project, event *eventlog.Request, deployment string, hasInboxes bool,
+) error {
 	d, err := s.resolveDeployment(r, project, event.Data.WorkflowName, deployment)
-	if err == nil && len(then) > 0 && strings.HasPrefix(d.URL, contract.FlowScheme) {
+	if err == nil && hasInboxes && strings.HasPrefix(d.URL, contract.FlowScheme) {
 		err = badField("inbox", "%s is a flow, and flows have no inboxes: give it hooks, and resume these", d.ID)
 	}
 	if err == nil {
 		err = s.checkInput(r, project, d, event.Payload)
 	}
 	if err != nil {
-		return entities.Run{}, false, err
+		return err
 	}
 	event.Data.DeploymentID, event.OfApp = d.ID, !strings.HasPrefix(d.URL, contract.FlowScheme)
-	if event.Messages, err = firstMessages(event, project); err != nil {
-		return entities.Run{}, false, err
-	}
-	return s.Log.StartNew(r.ctx(), project, event, then...)
+	event.Messages, err = firstMessages(*event, project)
+	return err
 }
 
 // resolveDeployment resolves the deployment that a request names.
