@@ -38,6 +38,8 @@ func sizeOf(command any) int {
 		return len(c.Metadata)
 	case respond:
 		return len(c.Body)
+	case replyTo:
+		return len(c.Output) + len(c.Error)
 	default:
 		return 0
 	}

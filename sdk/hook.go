@@ -113,13 +113,23 @@ func (h *Hook[T]) All(w *Context) iter.Seq2[T, error] {
 // taken reports whether another run has the hook's token.
 func (h *Hook[T]) taken() bool { return h.ready() && h.op.Received[h.op.Taken].Type == "hook_conflict" }
 
+// message is a payload that is read with its event.
+type message interface {
+	read(hook string, e *engine.Event) error
+}
+
 func (h *Hook[T]) take(*Context) (v T, err error) {
 	e := h.op.Received[h.op.Taken]
 	if e.Type == "hook_conflict" { // stays the last one
 		return v, &TokenTakenError{h.op.Token, e.Data.ConflictingRunID}
 	}
 	h.op.Taken++
-	if v, err = decode[T](e.Payload); err != nil {
+	if m, ok := any(&v).(message); ok {
+		err = m.read(h.op.ID, e)
+	} else {
+		v, err = decode[T](e.Payload)
+	}
+	if err != nil {
 		return v, Fail(codeUndecodable, fmt.Sprintf("decode payload %d of hook %s: %v", h.op.Taken, h.op.ID, err))
 	}
 	if r, ok := any(v).(*Request); ok && r != nil {

@@ -72,7 +72,7 @@ var worldEvents = []string{
 
 func (a *App) newReplay(log RunLog) (*replay, error) {
 	r := &replay{app: a, call: call{Type: "workflow", Attempt: 1}}
-	r.call.Server.Features = append(slices.Clone(required), "continueAs")
+	r.call.Server.Features = append(slices.Clone(required), "continueAs", "reply")
 	if err := json.Unmarshal(log.Run, &r.call.Run); err != nil {
 		return nil, err
 	}

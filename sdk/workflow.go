@@ -146,6 +146,7 @@ type execution struct {
 
 	store, attributes values
 	inboxes           map[string]bool     // that the code has opened
+	replied           map[string]bool     // IDs of the steps of answers
 	children          []*engine.Operation // that end with the run, perhaps with some that have ended
 	randoms           randoms
 	chunks            map[string]int64 // how many the workflow has written, by stream

@@ -1,10 +1,13 @@
 package tests
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -129,5 +132,85 @@ func TestSignalsAndAnswersReachARun(t *testing.T) {
 		stepwell.StatusCompleted, stepwell.StatusFailed, stepwell.StatusCancelled,
 	}, info.Status) {
 		t.Errorf("the other run is %s %v", info.Status, err)
+	}
+}
+
+var (
+	withdraw = stepwell.NewUpdate[int, int]("withdraw")
+	purse    = stepwell.NewWorkflow[int, int]("purse", stepwell.WithInbox(withdraw))
+	empty    = stepwell.NewErrorKind[int]("empty")
+)
+
+// keepPurse hands out money, and continues as another run after each payment, until 0 is wanted.
+func keepPurse(w *stepwell.Context, left int) (int, error) {
+	for {
+		u, err := withdraw.Receive(w)
+		switch {
+		case err != nil || u.Input == 0:
+			return left, err
+		case u.Input > left:
+			err = u.Reject(w, empty.New(left))
+		default:
+			if left, err = stepwell.Do(w, "pay", func(context.Context) (int, error) { return left - u.Input, nil }); err != nil {
+				return 0, err
+			}
+			if err = u.Reply(w, left); err == nil {
+				return purse.ContinueAs(w, left)
+			}
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+}
+
+// TestUpdatesAreAnsweredByARun, each once, though many come at the same time, twice each, and each answer is given by
+// another run.
+func TestUpdatesAreAnsweredByARun(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	s.serve(t, purse.Bind(keepPurse))
+	c, ctx := s.client(t, "write"), t.Context()
+	const updates = 6
+	run, err := purse.Start(ctx, c, updates)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	left := map[string][]int{}
+	for n := range 2 * updates {
+		id := strconv.Itoa(n / 2)
+		all.Go(func() {
+			got, err := withdraw.Ask(ctx, c, run.ID(), 1, stepwell.MessageID(id))
+			if err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			left[id] = append(left[id], got)
+		})
+	}
+	all.Wait()
+	seen := map[int]bool{}
+	for id, got := range left {
+		if len(got) != 2 || got[0] != got[1] || seen[got[0]] {
+			t.Errorf("update %s got %v", id, got)
+		}
+		seen[got[0]] = true
+	}
+	if len(seen) != updates {
+		t.Errorf("got the answers %v, want %d of them", left, updates)
+	}
+	_, err = withdraw.Ask(ctx, c, run.ID(), 5)
+	if has, ok := empty.Find(err); !ok || has != 0 {
+		t.Errorf("got %v, want that it is rejected", err)
+	}
+	_, err = withdraw.Ask(ctx, c, run.ID(), 0)
+	if e := (*stepwell.APIError)(nil); !errors.As(err, &e) || e.Code != "unanswered" {
+		t.Errorf("of the run that ends: got %v", err)
+	}
+	if out, err := run.Wait(ctx); out != 0 || err != nil {
+		t.Errorf("got %d %v", out, err)
 	}
 }

@@ -38,6 +38,8 @@ type Data struct {
 	ContinuedAs string `json:"continuedAs"`
 	// Reason is why somebody has asked to cancel the run.
 	Reason string `json:"reason"`
+	// MessageID is the sender's ID of a message to an inbox.
+	MessageID string `json:"messageId"`
 	// Verified is the scheme by which the sender of a payload was verified.
 	Verified string `json:"verified"`
 	// Attributes are those that a run has from its beginning, and Changes are changes of them.
@@ -80,6 +82,7 @@ const (
 	KindInline    Kind = "inline step"
 	KindMark      Kind = "mark" // an inline step that is recorded without being executed
 	KindChild     Kind = "child run"
+	KindReply     Kind = "reply" // to a message: a step that has completed
 	KindWait      Kind = "wait"
 	KindHook      Kind = "hook"
 	KindCloseHook Kind = "closing of a hook"
@@ -117,7 +120,7 @@ var settled = map[string][]string{
 // space returns the space of IDs of a kind.
 func (k Kind) space() string {
 	switch k {
-	case KindStep, KindInline, KindMark, KindChild:
+	case KindStep, KindInline, KindMark, KindChild, KindReply:
 		return "step"
 	case KindCloseHook:
 		return "close"

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"iter"
@@ -73,6 +75,12 @@ func (e *Engine) Inbox(name string) *Operation {
 		e.ops[k] = &Operation{Kind: KindHook, ID: k.id}
 	}
 	return e.ops[k]
+}
+
+// ReplyID returns the ID of the step that holds the answer to a message of an inbox.
+func ReplyID(name, message string) string {
+	digest := sha256.Sum256([]byte(inbox + name + " " + message))
+	return "reply:" + hex.EncodeToString(digest[:16])
 }
 
 // inboxes yields the inboxes of which the code has asked for one, or received messages.

@@ -27,6 +27,8 @@ func (s *Server) carryOut(r *Run, c command) {
 		s.closeHook(r, c, data)
 	case "respond":
 		r.respond(c)
+	case "reply":
+		s.reply(r, c, data)
 	case "setStore":
 		if !r.hasStored(c.ID) {
 			s.setStore(r, c.ID, data, c.Values)

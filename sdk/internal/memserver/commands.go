@@ -52,6 +52,8 @@ type command struct {
 	Hook, Request string
 	Status        int
 	Body          json.RawMessage
+	// Of reply:
+	Inbox, Message string
 	// Of continueAs:
 	Read map[string]int64
 	// Of setStore:
@@ -99,6 +101,10 @@ func (s *Server) isLeft(r *Run, a answer) bool { //nolint:gocyclo // a case for 
 			return true
 		case "runStep", "startChild":
 			open["step:"+c.ID] = open["step:"+c.ID] || !r.has("step_created", c.ID)
+		case "reply":
+			if a.Await == nil && !r.HasResult(c.replyID()) {
+				return true // it wakes the run
+			}
 		case "recordStep":
 			if c.RetryAfter == "" && a.Await == nil && !r.HasResult(c.ID) {
 				return true // it wakes the run

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"maps"
 	"strings"
+
+	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
 )
 
 // Last returns the run itself, or the last one of those as which it goes on.
@@ -63,7 +65,11 @@ func (s *Server) moveInboxes(r, next *Run, read map[string]int64) {
 		if e.Type != "hook_received" || h == nil || e.Seq <= read[name] {
 			continue
 		}
-		if id, ok := e.Data["messageId"].(string); ok {
+		id, ok := e.Data["messageId"].(string)
+		if r.has("step_created", engine.ReplyID(name, id)) {
+			continue
+		}
+		if ok {
 			h.messages[id] = true
 		}
 		s.append(next, "hook_received", e.ID, maps.Clone(e.Data), e.Payload)

@@ -15,7 +15,7 @@ import (
 // features are those of the contract that the server has.
 var features = []string{
 	"seen", "commands", "at", "known", "firstAttempt", "retryAfter", "cancelStep", "cancelWait", "cancel", "await",
-	"store", "inbox", "undo", "heartbeat", "continueAs", "stream",
+	"store", "inbox", "undo", "heartbeat", "continueAs", "stream", "reply",
 }
 
 // hooksURL is what the URLs of webhooks begin with.
