@@ -1,7 +1,7 @@
 """Durable workflows in plain Python functions, executed by a Stepwell server. See docs/sdk-python.md."""
 
 from .app import App, Response
-from .client import APIError, Client, RunCancelled, RunFailed, RunHandle, StartOptions
+from .client import APIError, Client, Rejected, RunCancelled, RunFailed, RunHandle, StartOptions
 from .definition import Step, StepOptions, Workflow, step
 
 from .errors import (
@@ -10,7 +10,7 @@ from .errors import (
     Unencodable,
 )  # fmt: skip
 from .execution import RunInfo
-from .hooks import Approval, Hook, Signal, Vote
+from .hooks import Approval, Hook, Signal, Update, Vote
 from .loop import Future
 from .run import Run, SyncRun, cel
 from .serving import asgi, serve, wsgi
@@ -19,8 +19,8 @@ from .worker import Worker, work
 
 __all__ = [
     "APIError", "App", "Approval", "Blocked", "Cancelled", "ChildFailed", "Client", "FatalError", "Future", "Hook",
-    "Misuse", "Response", "RetryableError", "Run", "RunCancelled", "RunFailed", "RunHandle", "RunInfo", "Signal",
+    "Misuse", "Rejected", "Response", "RetryableError", "Run", "RunCancelled", "RunFailed", "RunHandle", "RunInfo", "Signal",
     "StartOptions", "Step", "StepContext", "StepFailed", "StepOptions", "StepOver", "StepwellError", "SyncRun", "TokenTaken",
-    "Undecodable", "Unencodable", "Vote", "Worker", "Workflow", "asgi", "cel", "context", "serve", "step", "work",
-    "wsgi",
+    "Undecodable", "Unencodable", "Update", "Vote", "Worker", "Workflow", "asgi", "cel", "context", "serve", "step",
+    "work", "wsgi",
 ]  # fmt: skip

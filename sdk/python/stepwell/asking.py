@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import traceback
 import typing
 from datetime import datetime
@@ -11,11 +12,11 @@ from . import codec
 from .definition import Seconds, Step, StepOptions, Workflow, decode_output, seconds, step_fields
 
 from .engine import (
-    ATTRIBUTES, CHILD, EMIT, HOOK, INBOX, INLINE, MARK, OPEN_INBOX, START, STEP, WAIT, Event, Operation,
+    ATTRIBUTES, CHILD, EMIT, HOOK, INBOX, INLINE, MARK, OPEN_INBOX, REPLY, START, STEP, WAIT, Event, Operation,
 )  # fmt: skip
 from .errors import ChildFailed, FatalError, RetryableError, StepFailed, StepwellError, as_json
 from .execution import Execution, now
-from .hooks import Approval, Ballot, Hook, Signal, reader
+from .hooks import Approval, Ballot, Hook, Signal, Update, reader
 from .loop import Future, ask_wait, cancel_wait, duration
 from .places import caller
 
@@ -174,14 +175,33 @@ class Asking:
 
         return self.hook(name, hint, {"signal": fields}, read)
 
-    def inbox(self, name: str, hint: Any) -> Hook[Any]:
+    def updates(self, name: str, hint: Any) -> Hook[Update[Any]]:
+        def read(event: Event) -> Any:
+            input = codec.from_json(hint, event.payload)
+            return Update(name, event.data.get("messageId") or "", input, self._reply)
+
+        return self.inbox(name, hint, read)
+
+    def _reply(self, update: Update[Any], answer: dict[str, Any]) -> None:
+        if not update.id:  # it was sent without one: nobody can ask for the answer
+            return
+        digest = hashlib.sha256(f"{INBOX}{update.inbox} {update.id}".encode()).hexdigest()
+        id, place = "reply:" + digest[:32], caller()
+        if self._x.engine.operation(REPLY, id):
+            raise StepwellError(f"update {update.id} is answered already", code="already_answered")
+        command = {"type": "reply", "inbox": update.inbox, "message": update.id, "at": place, **answer}
+        op = Operation(REPLY, id, command, name="reply", place=place)
+        op.awaited = lambda: False
+        self._x.engine.ask(op)
+
+    def inbox(self, name: str, hint: Any, read: Callable[[Event], Any] | None = None) -> Hook[Any]:
         engine, id = self._x.engine, INBOX + name
         if id in self._x.inboxes:
             return self._x.inboxes[id]
         op = engine.inbox(id)
         if not engine.has(HOOK, id):
             engine.ask(Operation(OPEN_INBOX, id, {"type": "openHook", "id": id}, place=caller()))
-        hook = self._x.inboxes[id] = Hook(self._x, op, reader(hint))
+        hook = self._x.inboxes[id] = Hook(self._x, op, read or reader(hint))
         for event in op.early:
             hook.feed(event)
         op.early = []

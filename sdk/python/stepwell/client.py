@@ -63,6 +63,10 @@ class StartOptions(typing.TypedDict, total=False):
 _START_FIELDS = {"idempotency_key": "idempotencyKey", "timeout_grace": "timeoutGrace"}
 
 
+class Rejected(StepwellError):
+    """A run has refused an update, for the reason that message, code and details give."""
+
+
 class RunHandle(Generic[O]):
     """A run with output O, for code outside of workflows."""
 
@@ -100,6 +104,27 @@ class RunHandle(Generic[O]):
         """Sends a message to an inbox. One with the same ID counts once; by default the ID is random."""
         message = {"id": id or secrets.token_hex(16), "payload": codec.to_json(payload)}
         self._client.request("POST", self._path("inbox", inbox), message)
+
+    def ask(
+        self, inbox: str, input: Any = None, *, id: str = "", type: Any = Any, timeout: Seconds | None = None
+    ) -> Any:
+        """Sends an update, and waits for the run's answer, whose output has the type. Ask again by the same ID and input
+        for the answer to the same update; by default the ID is random. If the run continues as others, their answer
+        counts. Raises Rejected, TimeoutError, or APIError with the code unanswered if they have ended without one."""
+        message = {"id": id or secrets.token_hex(16), "payload": codec.to_json(input)}
+        end = None if timeout is None else time.monotonic() + seconds(timeout)
+        while True:
+            begun = time.monotonic()
+            left = _POLL if end is None else min(_POLL, end - begun)
+            if left <= 0:
+                raise TimeoutError(f"run {self.id} has not answered update {message['id']} in time")
+            prefer = {"Prefer": f"wait={max(1, round(left))}"}
+            sent = self._client.request("POST", self._path("inbox", inbox), message, poll=left, headers=prefer)
+            if answer := sent.get("answer"):
+                if error := answer.get("error"):
+                    raise Rejected(error.get("message", ""), code=error.get("code", ""), details=error.get("details"))
+                return codec.from_json(type, answer.get("output"))
+            time.sleep(max(0.0, min(left, 1 - (time.monotonic() - begun))))  # a server that stops answers at once
 
     def vote(self, approval: str, decision: str, *, by: str = "", comment: str = "", form: Any = None) -> None:
         """Votes on an approval by the ID of its hook: "approve" or "reject"."""
@@ -184,11 +209,11 @@ class Client:
     def request(
         self, method: str, path: str, body: Any = None, *, query: Mapping[str, str] | None = None, poll: float = 0,
         repeat: bool = True,
-        timeout: float = _TIMEOUT,
+        timeout: float = _TIMEOUT, headers: Mapping[str, str] | None = None,
     ) -> Any:  # fmt: skip
         """Sends any request of docs/api.md, and returns the JSON of its answer."""
         url = f"{self.url}{path}" + (f"?{urlencode(query)}" if query else "")
-        headers = {"Content-Type": "application/json", "User-Agent": "stepwell-python"}
+        headers = {"Content-Type": "application/json", "User-Agent": "stepwell-python", **(headers or {})}
         if self.api_key:
             headers["Authorization"] = f"Bearer {self.api_key}"
         data = codec.dumps(body) if body is not None else None

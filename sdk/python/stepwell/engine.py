@@ -18,13 +18,13 @@ from .errors import Blocked, Misuse, Suspended
 from .places import caller
 
 STEP, INLINE, MARK, CHILD = "step", "inline step", "mark", "child run"
-EMIT, START = "signal", "start of a run"
+EMIT, START, REPLY = "signal", "start of a run", "reply"
 WAIT, HOOK = "wait", "hook"
 CLOSE_HOOK, ATTRIBUTES, STORE, OPEN_INBOX = "closing of a hook", "attributes", "store", "inbox"
 CANCEL_STEP, CANCEL_WAIT, RESPOND = "cancellation of a step", "cancellation of a wait", "response"
 
 # Operations of these kinds share a space of IDs.
-_SPACES = {INLINE: STEP, MARK: STEP, CHILD: STEP, EMIT: STEP, START: STEP}
+_SPACES = {INLINE: STEP, MARK: STEP, CHILD: STEP, EMIT: STEP, START: STEP, REPLY: STEP}
 # Commands of these kinds may leave no event, because they changed nothing.
 _IDEMPOTENT = {CLOSE_HOOK, ATTRIBUTES, STORE, OPEN_INBOX, CANCEL_STEP, CANCEL_WAIT, RESPOND}
 _CREATES = {"step_created": STEP, "wait_created": WAIT, "hook_created": HOOK, "hook_conflict": HOOK}

@@ -99,6 +99,25 @@ class Signal(Generic[T]):
 
 
 @dataclass(frozen=True)
+class Update(Generic[T]):
+    """A message that the run answers, once. Whoever has sent it waits for the answer."""
+
+    inbox: str
+    id: str  # the sender's, which counts once in the inbox
+    input: T
+    _answer: Callable[[Update[T], dict[str, Any]], None] = field(repr=False, compare=False)
+
+    def reply(self, output: Any = None) -> None:
+        """Answers with an output. It is written with what the workflow asks for at the same time. Raises StepwellError
+        with the code already_answered at the second answer."""
+        self._answer(self, {"output": codec.checked(f"the answer to update {self.id}", output)})
+
+    def reject(self, error: StepwellError) -> None:
+        """Refuses the update, before anything is done. The sender gets message, code and details of the error."""
+        self._answer(self, {"error": error.as_json()})
+
+
+@dataclass(frozen=True)
 class Vote:
     """A vote on an approval."""
 

@@ -17,7 +17,7 @@ from . import codec
 from .asking import Asking
 from .definition import Seconds, Step, Workflow
 from .execution import Execution, RunInfo
-from .hooks import Approval, Hook, Signal
+from .hooks import Approval, Hook, Signal, Update
 from .loop import Future
 from .store import Store
 
@@ -125,6 +125,18 @@ class _Handle:
         """Returns an inbox, which the start of the run has opened, or opens it now. The n-th receive gets the n-th
         message."""
         return self._asking.inbox(name, type)
+
+    @overload
+    def updates(self, name: str, type: type[T]) -> Hook[Update[T]]:
+        ...
+
+    @overload
+    def updates(self, name: str, type: Any = Any) -> Hook[Update[Any]]:
+        ...
+
+    def updates(self, name: str, type: Any = Any) -> Hook[Update[Any]]:
+        """Returns an inbox whose messages the run answers, with inputs of a type. See Update and RunHandle.ask."""
+        return self._asking.updates(name, type)
 
 
 class Run(_Handle):

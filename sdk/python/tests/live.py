@@ -127,7 +127,10 @@ async def outside(run: Run, order: str) -> list[Any]:
         got.append("nobody")
     later = run.inbox("later", int)  # opened by the workflow
     run.store.set("ready", True)
-    return [*got, agreed.approved, [v.by for v in agreed.votes], await later.receive()]
+    last = await later.receive()
+    update = await run.updates("double", int).receive()
+    update.reply(2 * update.input)
+    return [*got, agreed.approved, [v.by for v in agreed.votes], last]
 
 
 @app.workflow
@@ -202,7 +205,7 @@ def until(what: str, ready: Callable[[], bool]) -> None:
 
 
 def meet_outside() -> None:
-    run = client.start(outside, "7", inbox=["notes"], send=[{"inbox": "notes", "id": "1", "payload": "a"}])
+    run = client.start(outside, "7", inbox=["notes", "double"], send=[{"inbox": "notes", "id": "1", "payload": "a"}])
     run.send("notes", "a", id="1")
     run.send("notes", "b")
     opened = [e for e in run.events() if e["type"] == "hook_created"]
@@ -215,7 +218,9 @@ def meet_outside() -> None:
     run.vote("approval", "approve", by="bob")
     until("the store is written", lambda: run.store() == {"ready": True})
     run.send("later", 3)
+    check("an update", run.ask("double", 21, id="u", type=int), 42)
     check("outside", (run.wait(60), bool(opened)), (["a", "b", True, 25, "nobody", True, ["ann", "bob"], 3], True))
+    check("asked again", run.ask("double", 21, id="u", type=int), 42)
 
 
 def meet_cancel() -> None:

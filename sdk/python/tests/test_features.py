@@ -206,6 +206,29 @@ class Outside(unittest.TestCase):
                 env.send(run, "notes", 7)
                 self.assertEqual(run.result(), ["a", "b", "undecodable", "late"])
 
+    def test_updates_are_answered_once(self) -> None:
+        async def main(run: Run) -> str:
+            updates, left = run.updates("withdraw", int), 100
+            while (u := await updates.receive()).input:
+                if u.input > left:
+                    u.reject(stepwell.StepwellError("too little", code="funds"))
+                    continue
+                left = await run.do(lambda: left - u.input)
+                u.reply(left)
+                try:
+                    u.reply("again")
+                except stepwell.StepwellError as e:
+                    return e.code if left < 60 else "early"
+            return "never"
+
+        env, run = started(main, inbox=["withdraw"])
+        env.send(run, "withdraw", 110, id="1")
+        env.send(run, "withdraw", 50, id="2 b")
+        self.assertIsNone(env.answer(run, "withdraw", "1"))
+        self.assertEqual(run.result(), "already_answered")
+        self.assertEqual(env.answer(run, "withdraw", "1"), {"error": {"message": "too little", "code": "funds"}})
+        self.assertEqual(env.answer(run, "withdraw", "2 b"), {"output": 50})
+
     def test_signals(self) -> None:
         async def main(run: Run, order: str) -> list[Any]:
             paid = run.signal("order.paid", dict, condition=f"data.order == {stepwell.cel(order)}")

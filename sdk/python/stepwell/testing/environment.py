@@ -122,6 +122,15 @@ class Environment:
             hook.messages.update({id} - {""})
             self.memory.write(run._run, "hook_received", hook.id, {"messageId": id}, codec.to_json(payload))
 
+    def answer(self, run: TestRun, inbox: str, id: str) -> dict[str, Any] | None:
+        """Returns the run's answer to an update, as {"output": …} or {"error": …}; None if there is none yet."""
+        for event in run._run.log:
+            if event["type"] == "step_created" and (event.get("data") or {}).get("stepName") == "reply":
+                given = event["payload"]
+                if (given["inbox"], given["message"]) == (inbox, id):
+                    return {key: given[key] for key in ("output", "error") if key in given}
+        return None
+
     def vote(
         self, run: TestRun, approval: str, decision: str, *, by: str = "ann", key: str = "key_1", comment: str = "",
         form: Any = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from ..codec import parse_time
 
 FEATURES = [
     "seen", "at", "known", "retryAfter", "cancelStep", "cancelWait", "cancel", "store", "inbox", "await", "emit", "startRun",
-    "undo",
+    "undo", "reply",
 ]  # fmt: skip
 _WAKES = {"hook_received", "hook_conflict", "cancel_requested"}
 _ENDS = {"step_completed", "step_failed", "wait_completed"}  # these do if they are awaited
@@ -262,6 +263,13 @@ class Memory:
         if not run.has("step_created", c["id"]):
             self._at_once(run, c, c["signal"], c.get("data"), None)
             self.signals.append((c["signal"], c.get("data")))
+
+    def _reply(self, run: Run, c: dict[str, Any]) -> None:
+        digest = hashlib.sha256(f"inbox:{c['inbox']} {c['message']}".encode()).hexdigest()
+        id = "reply:" + digest[:32]
+        if not run.has("step_created", id):
+            answer = {key: c[key] for key in ("inbox", "message", "output", "error") if key in c}
+            self._at_once(run, {**c, "id": id}, "reply", answer, None)
 
     def _at_once(self, run: Run, c: dict[str, Any], name: str, input: Any, output: Any) -> None:
         self.write(run, "step_created", c["id"], self._data(c, stepName=name), input)
