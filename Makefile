@@ -41,7 +41,7 @@ CALCULATING := . ./flow ./flow/condition ./flow/goal ./flow/replay ./starts/sche
 # stepwell_demo behind.
 .PHONY: test
 test: build $(BUNDLE) $(UI) ## Run all checks: vet, the Node and Go tests, the demo
-	@scripts/need postgres cc chromium python3 faketime
+	@scripts/need postgres pgbouncer cc chromium python3 faketime
 	@mkdir -p $(dir $(TIMES)) && rm -f $(TIMES)
 	$(GO) vet ./...
 	cd clients/world && npm test
@@ -73,7 +73,7 @@ test: build $(BUNDLE) $(UI) ## Run all checks: vet, the Node and Go tests, the d
 # hostile needs all processors for what it measures, and runs alone.
 .PHONY: test-long
 test-long: $(BUNDLE) ## Run what `make test` leaves out: hostile clients, all interleavings and sagas, e2e with the race detector
-	@scripts/need postgres cc chromium faketime
+	@scripts/need postgres pgbouncer cc chromium faketime
 	$(GO) test -race -shuffle=on -timeout 60m -p 1 $$($(GO) list ./e2e/... | grep -v /e2e/hostile)
 	$(GO) test -race -shuffle=on -timeout 20m ./e2e/hostile
 	STEPWELL_TEST_LONG=1 $(GO) test -race -shuffle=on -timeout 40m -p 1 ./eventlog ./queue ./engine ./starts/... ./e2e/tools
@@ -143,6 +143,11 @@ limits-crashes: ## Kill servers and Postgres for LIMITS_FOR (default 10m) while 
 frameworks: ## Test apps in Next.js, Nitro and SvelteKit: development with hot reload, and production
 	@scripts/need postgres
 	FRAMEWORKS=1 $(GO) test -timeout 30m -count 1 -v ./e2e/frameworks
+
+.PHONY: pooler
+pooler: build ## Run the tests of apps, functions, tools and the dashboard behind PgBouncer in transaction mode
+	@scripts/need postgres pgbouncer cc chromium python3
+	E2E_POOLER=direct $(GO) test -timeout 40m -p 1 ./e2e ./e2e/tools ./e2e/ui
 
 .PHONY: official
 official: ## Run the tests of apps with the SDK's own client instead of that of @stepwell/world

@@ -56,7 +56,7 @@ var onlyFor = map[string][]string{
 	// handlers/server.go needs only the type of the pool, which the readiness probe pings.
 	"github.com/jackc/pgx/v5": {
 		"pg", "admin", "capacity", "starts", "eventlog", "queue", "engine", "flow/registry", "why", "migrations",
-		"server", "embedded", "pgtx", "cmd/stepwell", "handlers/server.go", "_test.go",
+		"server", "embedded", "pgtx", "cmd/stepwell", "handlers/server.go", "e2e/harness", "_test.go",
 	},
 	"github.com/riverqueue":                 {"queue/tickets", "migrations", "_test.go"},
 	"github.com/labstack/echo":              {"handlers"},

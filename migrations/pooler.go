@@ -13,8 +13,8 @@ import (
 
 // ErrPooler is the error of a database that is reached through a pooler which does not keep a session for each client.
 // Locks, notifications and prepared statements of a session would be those of whoever comes next.
-var ErrPooler = errors.New("DATABASE_URL leads to a connection pooler in transaction mode, but servers need sessions" +
-	" of their own: give the address of Postgres itself, or set the pooler to session mode")
+var ErrPooler = errors.New("the address of the database leads to a connection pooler in transaction mode, but" +
+	" migrations need sessions of their own: set STEPWELL_DIRECT_DATABASE_URL to the address of Postgres itself")
 
 // poolerTries is how often two connections are compared. Others may take the session in between.
 const poolerTries = 10
@@ -22,11 +22,13 @@ const poolerTries = 10
 // checkSessions fails with [ErrPooler] if the connections of the configuration do not have sessions of their own. It
 // changes nothing, so that nothing is left behind a pooler.
 func checkSessions(ctx context.Context, config *pgx.ConnConfig) error {
+	config = config.Copy()
+	config.RuntimeParams = nil // which a pooler may refuse
 	var ask [2]func() (int, error)
 	for i := range ask {
 		conn, err := pgx.ConnectConfig(ctx, config)
 		if err != nil {
-			return refusedSettings(err)
+			return fmt.Errorf("connect: %w", err)
 		}
 		defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 		ask[i] = func() (int, error) { return backend(ctx, conn.PgConn()) }

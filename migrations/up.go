@@ -85,7 +85,7 @@ func (m Migrator) Up(ctx context.Context, dsn, schema string, options ...func(*p
 	}
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
-		return fmt.Errorf("connect: %w", err)
+		return refusedSettings(err)
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	if err := m.lock(ctx, conn); err != nil {

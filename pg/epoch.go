@@ -43,15 +43,19 @@ func InstallEpochs(config *pgxpool.Config) {
 				return err
 			}
 		}
-		if err := beginEpoch(ctx, conn); err != nil {
+		if err := BeginEpoch(ctx, conn); err != nil {
 			return fmt.Errorf("begin an epoch of the feed: %w", err)
 		}
 		return nil
 	}
 }
 
-// beginEpoch begins an epoch if Postgres was started since the last one began.
-func beginEpoch(ctx context.Context, conn *pgx.Conn) error {
+// BeginEpoch begins an epoch if Postgres was started since the last one began.
+func BeginEpoch(ctx context.Context, conn interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+},
+) error {
 	var known bool
 	err := conn.QueryRow(ctx, `
 		SELECT started_at = pg_postmaster_start_time() OR current_setting('transaction_read_only')::boolean

@@ -127,7 +127,7 @@ func newDeliverer(q *Queue, o WorkerOptions) *deliverer {
 		stopping: stopping, stop: stop,
 		queue: q, options: o, logger: o.Logger, http: newDeliveryClient(o.Allowed), lease: leaseTime,
 		keepPause: ticketTime / 3,
-		heartbeat: cluster.NewHeartbeat(q.pool, o.Program, func() { q.WakeTimer(nil) }, o.Logger),
+		heartbeat: cluster.NewHeartbeat(q.pool, q.sessions, o.Program, func() { q.WakeTimer(nil) }, o.Logger),
 		sweeper:   cluster.NewSweeper(q.pool, q, o.Logger), memory: memory{share.NewPool(o.BodyMemory)},
 		answers: share.NewPool(o.BodyMemory),
 		slots:   share.NewPool(int64(o.Deliveries)), serializer: newSerializer(o.Deliveries),

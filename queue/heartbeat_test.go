@@ -139,7 +139,7 @@ func TestServersTellWhatTheyRun(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
 	want := cluster.Program{Version: "v1.2.3", Commit: "3f20b23 (modified)", Role: "worker"}
-	p := cluster.NewHeartbeat(r.pool, want, func() {}, slog.New(slog.DiscardHandler))
+	p := cluster.NewHeartbeat(r.pool, r.pool, want, func() {}, slog.New(slog.DiscardHandler))
 	r.silentOf(t, p)
 	servers, err := cluster.ListServers(t.Context(), r.pool)
 	if err != nil || len(servers.List) != 1 || servers.List[0].Program != want {
@@ -175,14 +175,17 @@ func TestOnlySteadyProcessesDeclareOthersDead(t *testing.T) {
 func TestSlowProcessKeepsItsLeases(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		silent   time.Duration
-		gone     bool
-		wantDead bool
+		silent      time.Duration
+		gone        bool
+		sessionless bool
+		wantDead    bool
 	}{
-		"slow":                {silent: 2 * cluster.SilenceLimit},
-		"beats, reconnecting": {silent: -time.Minute, gone: true}, // or it would be silent on a busy machine
-		"gone":                {silent: 3 * time.Second, gone: true, wantDead: true},
-		"frozen":              {silent: 16 * time.Second, wantDead: true},
+		"slow":                            {silent: 2 * cluster.SilenceLimit},
+		"beats, reconnecting":             {silent: -time.Minute, gone: true}, // or it would be silent on a busy machine
+		"gone":                            {silent: 3 * time.Second, gone: true, wantDead: true},
+		"frozen":                          {silent: 16 * time.Second, wantDead: true},
+		"without a session, slow or gone": {silent: 10 * time.Second, sessionless: true},
+		"without a session, gone":         {silent: 16 * time.Second, sessionless: true, wantDead: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -191,6 +194,9 @@ func TestSlowProcessKeepsItsLeases(t *testing.T) {
 			d := r.claimed(t, "proc_1")
 			if tt.gone {
 				r.closeSession(t, session)
+			}
+			if tt.sessionless {
+				r.exec(t, `UPDATE processes SET session_key = 0 WHERE id = 'proc_1'`)
 			}
 			p := r.newWorker(t).heartbeat
 			r.silentOf(t, p)

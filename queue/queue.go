@@ -44,10 +44,12 @@ const (
 
 // Queue stores messages, and lets functions acknowledge, extend and release their leases.
 type Queue struct {
-	pool   *pgxpool.Pool
-	group  *pg.GroupCommit
-	hub    *pg.Hub
-	issuer *tickets.Issuer
+	pool *pgxpool.Pool
+	// sessions opens connections that keep their session; nil if there are none.
+	sessions *pgxpool.Pool
+	group    *pg.GroupCommit
+	hub      *pg.Hub
+	issuer   *tickets.Issuer
 	// limits grants slots of limits to what waits for them.
 	limits *limiter.Limiter
 	// bounds knows how many calls of a deployment may be under way.
@@ -79,7 +81,7 @@ func New(pool *pgxpool.Pool, schema string, hub *pg.Hub) (*Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &Queue{pool: pool, pauses: pauses{pool: pool}, group: pg.NewGroupCommit(pool), hub: hub, issuer: issuer,
+	q := &Queue{pool: pool, sessions: pool, pauses: pauses{pool: pool}, group: pg.NewGroupCommit(pool), hub: hub, issuer: issuer,
 		polls:      pull.NewPolls[world.App, Delivery](),
 		workers:    pull.NewWorkers(func(a world.App) string { return string(a.Project) }),
 		processors: share.NewProcessors(runtime.GOMAXPROCS(0)),
@@ -88,6 +90,11 @@ func New(pool *pgxpool.Pool, schema string, hub *pg.Hub) (*Queue, error) {
 	q.bounds = concurrency.New(pool, gated, q.announceDue)
 	return q, nil
 }
+
+// UseSessions makes the workers of this process open the connections that must keep their session as those of another
+// pool are: the queue's leads to a pooler in transaction mode. Without one, by nil, they do without: they poll for
+// tickets, and a dead process is noticed later. It must be called before workers are made.
+func (q *Queue) UseSessions(pool *pgxpool.Pool) { q.sessions = pool }
 
 // Pool returns the connection pool of the queue's database.
 func (q *Queue) Pool() *pgxpool.Pool { return q.pool }

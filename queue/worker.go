@@ -71,7 +71,7 @@ func (q *Queue) NewWorker(schema string, o WorkerOptions) (*Worker, error) {
 	}
 	w := &Worker{deliverer: d, dispatcher: newDispatcher(d, o.Deliveries/2)}
 	var err error
-	w.fetcher, err = tickets.NewFetcher(q.pool, schema, d.heartbeat.ID, forTickets, d.redeem, o.Logger)
+	w.fetcher, err = tickets.NewFetcher(q.pool, q.sessions, schema, d.heartbeat.ID, forTickets, d.redeem, o.Logger)
 	return w, err
 }
 

@@ -71,7 +71,16 @@ func (s *Server) waitsAfter(err error) bool { return s.Role != RoleFunction && p
 
 // reachDatabase connects to the database once.
 func (s *Server) reachDatabase(ctx context.Context) error {
-	config, err := pgxpool.ParseConfig(s.DatabaseURL) // which may have parameters of the pool
+	for _, address := range s.addresses() {
+		if err := s.reach(ctx, address); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Server) reach(ctx context.Context, address string) error {
+	config, err := pgxpool.ParseConfig(address) // which may have parameters of the pool
 	if err != nil {
 		return fmt.Errorf("parse database URL: %w", err)
 	}

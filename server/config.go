@@ -13,8 +13,10 @@ import (
 // command's environment, which docs/configuration.md documents.
 type Config struct {
 	DatabaseURL string `env:"DATABASE_URL"`
-	Schema      string `env:"STEPWELL_SCHEMA"`
-	Listen      string `env:"STEPWELL_LISTEN"`
+	// DirectDatabaseURL is the address of Postgres itself when DatabaseURL leads to a pooler in transaction mode.
+	DirectDatabaseURL string `env:"STEPWELL_DIRECT_DATABASE_URL"`
+	Schema            string `env:"STEPWELL_SCHEMA"`
+	Listen            string `env:"STEPWELL_LISTEN"`
 	// TLSCert and TLSKey are PEM files with the server's certificate chain and its private key; none for plain HTTP.
 	TLSCert string `env:"STEPWELL_TLS_CERT"`
 	TLSKey  string `env:"STEPWELL_TLS_KEY"`

@@ -43,12 +43,12 @@ func (s *Server) newFunction(ctx context.Context, q *queue.Queue) (*handlers.Fun
 	return f, nil
 }
 
-// newHub returns the hub. In function mode it is local to the process.
+// newHub returns the hub. In function mode, and without sessions, it is local to the process.
 func (s *Server) newHub() *pg.Hub {
-	if s.Role == RoleFunction {
+	if s.Role == RoleFunction || s.sessions == nil {
 		return pg.NewLocalHub()
 	}
-	return pg.NewHub(s.pool, s.Schema+".hints", s.Logger)
+	return pg.NewHub(s.sessions, s.Schema+".hints", s.Logger)
 }
 
 // suspendPool keeps the pool idle between requests in function mode.

@@ -29,7 +29,6 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 	"github.com/stepwell-dev/stepwell/handlers"
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
-	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
@@ -102,7 +101,10 @@ type Archive = func(context.Context, entities.Project, entities.RunID) (upkeep.R
 type Server struct {
 	Options
 
-	pool        *pgxpool.Pool
+	pool *pgxpool.Pool
+	// sessions opens connections that keep their session: the pool, or one that leads past a pooler. It is nil if there
+	// are none.
+	sessions    *pgxpool.Pool
 	divided     *pg.Connections
 	primary     *pg.Primary
 	commits     *pg.CommitProbe // nil in role function
@@ -148,6 +150,7 @@ func (s *Server) Start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	q.UseSessions(s.sessions)
 	s.telemetry = s.newTelemetry(q)
 	s.log = eventlog.New(s.pool, s.hub, q, s.clock.Now, eventlog.WithObserver(s.telemetry), eventlog.WithGroup(q.Group()))
 	if s.allowed, err = s.Allowed(); err != nil {
@@ -173,42 +176,6 @@ func (s *Server) Start(ctx context.Context) (err error) {
 		return nil
 	}
 	return s.untilAvailable(ctx, func() error { return s.startWorker(ctx, q) })
-}
-
-// connect migrates the database and opens the pool.
-func (s *Server) connect(ctx context.Context) (err error) {
-	if err := s.awaitDatabase(ctx); err != nil {
-		return err
-	}
-	s.primary = pg.NewPrimary(time.Now, s.Logger)
-	if err := s.primary.Find(ctx, s.DatabaseURL); err != nil {
-		return err
-	}
-	if err := s.migrate(ctx); err != nil {
-		return err
-	}
-	s.disk.now, s.divided = time.Now, pg.NewConnections(time.Now)
-	s.pool, err = migrations.Pool(ctx, s.DatabaseURL, s.Schema,
-		s.install, s.primary.Install, pg.InstallEpochs, setSessionTimeouts, pg.InstallDeadlines, s.disk.install,
-		s.divided.Install,
-		s.suspendPool, traceQueries(s.Traces))
-	if err != nil {
-		return err
-	}
-	if s.Role != RoleFunction {
-		s.commits = pg.NewCommitProbe(s.pool.Config().ConnConfig, s.primary, time.Now, s.Logger)
-	}
-	started := time.Now()
-	s.clock = pg.NewClock(func() time.Duration { return time.Since(started) })
-	return s.clock.Compare(ctx, s.pool)
-}
-
-func (s *Server) migrate(ctx context.Context) error {
-	if s.Migrated {
-		return migrations.Check(ctx, s.DatabaseURL, s.Schema, s.install, s.primary.Install)
-	}
-	migrator := migrations.Migrator{Logger: s.Logger}
-	return migrator.Up(ctx, s.DatabaseURL, s.Schema, s.install, s.primary.Install)
 }
 
 // install changes the configuration of connections as the caller wants it.
@@ -304,7 +271,9 @@ func (s *Server) startBackground(ctx context.Context) {
 		return
 	}
 	ctx, s.stopHub = context.WithCancel(context.WithoutCancel(ctx))
-	s.background(ctx, "hub", func() { s.hub.Run(ctx) })
+	if s.sessions != nil {
+		s.background(ctx, "hub", func() { s.hub.Run(ctx) })
+	}
 	s.background(ctx, "clock", func() { s.clock.Run(ctx, s.pool) })
 	s.background(ctx, "keys", func() { s.keys.Run(ctx, s.Logger) })
 	s.background(ctx, "commits", func() { s.commits.Run(ctx) })
@@ -428,6 +397,9 @@ func (s *Server) Stop(ctx context.Context) {
 		s.stopHub()
 	}
 	s.running.Wait()
+	if s.sessions != nil && s.sessions != s.pool {
+		s.sessions.Close()
+	}
 	if s.pool != nil {
 		s.pool.Close()
 	}

@@ -194,7 +194,7 @@ func (migrateCmd) Run(ctx context.Context, config config, logger *slog.Logger) e
 	if config.DatabaseURL == "" {
 		return errNoDatabase
 	}
-	if err := (migrations.Migrator{Logger: logger}).Up(ctx, config.DatabaseURL, config.Schema); err != nil {
+	if err := (migrations.Migrator{Logger: logger}).Up(ctx, config.SessionURL(), config.Schema); err != nil {
 		return err
 	}
 	logger.InfoContext(ctx, "database is up to date", "schema", config.Schema)

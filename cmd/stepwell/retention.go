@@ -117,7 +117,7 @@ func withPool(ctx context.Context, config config, do func(*pgxpool.Pool) error) 
 	if config.DatabaseURL == "" {
 		return errNoDatabase
 	}
-	pool, err := migrations.Pool(ctx, config.DatabaseURL, config.Schema, pg.InstallEpochs)
+	pool, err := migrations.Pool(ctx, config.SessionURL(), config.Schema, pg.InstallEpochs)
 	if err != nil {
 		return err
 	}

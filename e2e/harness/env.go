@@ -21,7 +21,7 @@ const (
 func Client() string { return cmp.Or(os.Getenv("E2E_CLIENT"), OwnClient) }
 
 // CleanEnv returns the environment without foreign variables and proxy settings, plus the client and the given
-// variables.
+// variables. With E2E_POOLER, servers reach their database by a pooler.
 func CleanEnv(more ...string) []string {
 	env := []string{"NO_COLOR=1", "STEPWELL_CLIENT=" + Client()}
 	for _, variable := range os.Environ() {
@@ -29,5 +29,5 @@ func CleanEnv(more ...string) []string {
 			env = append(env, variable)
 		}
 	}
-	return append(env, more...) // the last of several duplicates wins
+	return append(env, poolerEnv(more)...) // the last of several duplicates wins
 }

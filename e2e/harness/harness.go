@@ -38,6 +38,7 @@ func Main(parallel int, run func()) {
 		os.Exit(1)
 	}
 	defer func() { _ = os.RemoveAll(workDir) }()
+	defer stopPooler()
 	run()
 }
 

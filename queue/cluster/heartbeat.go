@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/oklog/ulid/v2"
 
@@ -38,35 +39,49 @@ const (
 // Heartbeat shows the other processes that this one is alive, and takes over from dead ones.
 //
 // It has a connection of its own, so that a busy pool cannot keep it from beating. On this connection it holds an
-// advisory lock. Postgres frees the lock when the process is gone, but not when the process is merely slow.
+// advisory lock. Postgres frees the lock when the process is gone, but not when the process is merely slow. Where no
+// connection keeps its session, behind a pooler, only the beats tell: the process counts as dead when they have been
+// missing for FrozenLimit.
 type Heartbeat struct {
 	// ID identifies the process in the table processes and as the holder of leases and tickets.
 	ID string
 
 	host     string
 	program  Program
-	key      int64 // of the advisory lock
+	key      int64 // of the advisory lock; 0 without one
 	pool     *pgxpool.Pool
+	sessions *pgxpool.Pool // nil if there are none
 	tookOver func()
 	logger   *slog.Logger
 
 	// awaited says whether something waited for a slot of a limit at the last beat.
 	awaited bool
-	conn    *pgx.Conn // nil before the first beat and after SignOff
+	conn    *pgx.Conn // nil before the first beat, after SignOff, and without sessions
 }
 
-// NewHeartbeat makes the heartbeat of a new process that runs a program. It calls tookOver after messages of a dead
-// process became due.
-func NewHeartbeat(pool *pgxpool.Pool, program Program, tookOver func(), logger *slog.Logger) *Heartbeat {
+// NewHeartbeat makes the heartbeat of a new process that runs a program. Its session is opened as those of the pool
+// sessions, and if that is nil, it has none. It calls tookOver after messages of a dead process became due.
+func NewHeartbeat(
+	pool, sessions *pgxpool.Pool, program Program, tookOver func(), logger *slog.Logger,
+) *Heartbeat {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
-	return &Heartbeat{
+	h := &Heartbeat{
 		ID: "proc_" + ulid.Make().String(), host: strings.ToValidUTF8(host, "?"), program: program,
-		key:  int64(rand.Uint64()), //nolint:gosec // unique enough; nobody gains by guessing it
-		pool: pool, tookOver: tookOver, logger: logger,
+		pool: pool, sessions: sessions, tookOver: tookOver, logger: logger,
 	}
+	if sessions != nil {
+		h.key = int64(rand.Uint64()) //nolint:gosec // unique enough; nobody gains by guessing it
+	}
+	return h
+}
+
+// statements executes the statements of a beat.
+type statements interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
 // Beat beats once, and takes over from dead processes. It returns how long it is until the next message is due, as
@@ -78,7 +93,11 @@ func (h *Heartbeat) Beat(ctx context.Context) (untilDue time.Duration, err error
 	if err != nil || len(silent) == 0 {
 		return untilDue, err
 	}
-	dead, err := TakeOver(ctx, h.conn, silent, SilenceLimit, FrozenLimit)
+	q, err := h.connect(ctx)
+	if err != nil {
+		return untilDue, err
+	}
+	dead, err := TakeOver(ctx, q, silent, SilenceLimit, FrozenLimit)
 	if err != nil || len(dead.Processes) == 0 {
 		return untilDue, err
 	}
@@ -88,23 +107,31 @@ func (h *Heartbeat) Beat(ctx context.Context) (untilDue time.Duration, err error
 	return untilDue, nil
 }
 
-// connect opens the session whose lock proves that the process is alive, unless it is open.
-func (h *Heartbeat) connect(ctx context.Context) error {
-	if h.conn != nil && !h.conn.IsClosed() {
-		return nil
+// connect returns what executes the statements. It opens the session whose lock proves that the process is alive,
+// unless it is open.
+func (h *Heartbeat) connect(ctx context.Context) (statements, error) {
+	if h.sessions == nil {
+		return pg.NewPool(h.pool), pg.BeginEpoch(ctx, h.pool)
 	}
-	conn, err := pgx.ConnectConfig(ctx, h.pool.Config().ConnConfig)
+	if h.conn != nil && !h.conn.IsClosed() {
+		return h.conn, nil
+	}
+	config := h.sessions.Config()
+	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
 	if err != nil {
-		return fmt.Errorf("connect: %w", err)
+		return nil, fmt.Errorf("connect: %w", err)
 	}
 	// Beats need not survive a crash of the database, so they do not wait for the disk.
 	_, err = conn.Exec(ctx, `SELECT set_config('synchronous_commit', 'off', false), pg_advisory_lock($1)`, h.key)
+	if err == nil { // connections of a pooler outlive a restart of Postgres
+		err = pg.BeginEpoch(ctx, conn)
+	}
 	if err != nil {
 		_ = conn.Close(ctx)
-		return fmt.Errorf("open session: %w", err)
+		return nil, fmt.Errorf("open session: %w", err)
 	}
 	h.conn = conn
-	return nil
+	return conn, nil
 }
 
 // LimitsAwaited reports whether something waited for a slot of a limit, or for its deployment, at the last beat. It
@@ -124,16 +151,22 @@ func (h *Heartbeat) Suspects(ctx context.Context) (bool, error) {
 // SignOff deletes the process's row, so that no other process suspects it. The process must not hold any lease or
 // ticket.
 func (h *Heartbeat) SignOff(ctx context.Context) {
-	if h.conn == nil {
-		return
-	}
 	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
-	if _, err := h.conn.Exec(ctx, `DELETE FROM processes WHERE id = $1`, h.ID); err != nil {
+	var q statements = pg.NewPool(h.pool)
+	if h.sessions != nil {
+		if h.conn == nil {
+			return
+		}
+		defer func() {
+			_ = h.conn.Close(ctx)
+			h.conn = nil
+		}()
+		q = h.conn
+	}
+	if _, err := q.Exec(ctx, `DELETE FROM processes WHERE id = $1`, h.ID); err != nil {
 		h.logger.WarnContext(ctx, "sign off", "error", err)
 	}
-	_ = h.conn.Close(ctx)
-	h.conn = nil
 }
 
 // Silent records a beat and returns the processes whose beats are missing. It returns none until this process has
@@ -141,10 +174,11 @@ func (h *Heartbeat) SignOff(ctx context.Context) {
 // frozen, the others get the time to beat again. It also returns how long it is until the next message is due: a
 // search for that every second would be a fifth of what an idle server asks of the database.
 func (h *Heartbeat) Silent(ctx context.Context) (silent []string, untilDue time.Duration, err error) {
-	if err := h.connect(ctx); err != nil {
+	q, err := h.connect(ctx)
+	if err != nil {
 		return nil, 0, err
 	}
-	err = h.conn.QueryRow(ctx, `
+	err = q.QueryRow(ctx, `
 		WITH me AS (
 			INSERT INTO processes AS p (id, host, session_key, version, commit, role) VALUES ($1, $2, $3, $5, $6, $7)
 			ON CONFLICT (id) DO UPDATE SET beat_at = now(),

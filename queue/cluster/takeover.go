@@ -76,7 +76,7 @@ func TakeOver(
 			DELETE FROM processes p
 			WHERE id = ANY($1) AND beat_at < now() - $2::interval AND (
 				beat_at < now() - $3::interval
-				OR NOT EXISTS (
+				OR p.session_key <> 0 AND NOT EXISTS (
 					SELECT FROM pg_locks
 					WHERE locktype = 'advisory' AND granted AND objsubid = 1
 						AND database = (SELECT oid FROM pg_database WHERE datname = current_database())

@@ -25,6 +25,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivertype"
 
@@ -122,20 +123,36 @@ type quietDriver struct{ *riverpgxv5.Driver }
 func (quietDriver) SupportsListener() bool     { return false }
 func (quietDriver) SupportsListenNotify() bool { return false }
 
+// listeningDriver listens on a connection of another pool than that of its statements.
+type listeningDriver struct {
+	*riverpgxv5.Driver
+
+	sessions *riverpgxv5.Driver
+}
+
+// GetListener implements [riverdriver.Driver].
+func (d listeningDriver) GetListener(p *riverdriver.GetListenenerParams) riverdriver.Listener {
+	return d.sessions.GetListener(p)
+}
+
 // Fetcher fetches tickets through River and uses them.
 type Fetcher struct{ client *river.Client[pgx.Tx] }
 
 // NewFetcher makes a fetcher that uses up to limit tickets at once. If use fails, River uses the ticket again after a
-// backoff. The process is its ID in the table processes, so that other processes find its tickets if it dies.
+// backoff. The process is its ID in the table processes, so that other processes find its tickets if it dies. It
+// listens for hints on a connection of sessions, and without sessions, by nil, it polls.
 func NewFetcher(
-	pool *pgxpool.Pool, schema, process string, limit int, use func(context.Context, Ticket) error, logger *slog.Logger,
+	pool, sessions *pgxpool.Pool, schema, process string, limit int, use func(context.Context, Ticket) error,
+	logger *slog.Logger,
 ) (*Fetcher, error) {
 	workers := river.NewWorkers()
 	if err := river.AddWorkerSafely(workers, &worker{use: use}); err != nil {
 		return nil, fmt.Errorf("add worker: %w", err)
 	}
-	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
+	driver := listeningDriver{riverpgxv5.New(pool), riverpgxv5.New(sessions)}
+	client, err := river.NewClient(driver, &river.Config{
 		ID:                          process,
+		PollOnly:                    sessions == nil,
 		Schema:                      schema,
 		Queues:                      map[string]river.QueueConfig{Queue: {MaxWorkers: limit}},
 		Workers:                     workers,
