@@ -16,10 +16,11 @@ from typing import Any, Callable, Coroutine, Mapping, TypeVar, overload
 from . import codec, contract, signature
 from .definition import P, R, Step, StepDecorator, StepOptions, Workflow, decorate
 from .engine import Engine, Event
-from .errors import Blocked, FatalError, RetryableError, StepwellError, Unencodable, as_json
+from .errors import Blocked, FatalError, RetryableError, StepOver, StepwellError, Unencodable, as_json
 from .execution import Execution, RunInfo
 from .asking import step_error
 from .steps import Tell, perform
+from .stream import Send, Sender, Writes
 
 O = TypeVar("O")
 logger = logging.getLogger("stepwell")
@@ -143,22 +144,30 @@ class App:
             return refusal(401, str(e.args[1]), "wrong_signature", retryable=True)
         return self.answer(body)
 
-    def answer(self, body: bytes, in_time: Callable[[], bool] | None = None, tell: Tell | None = None) -> Response:
+    def answer(
+        self, body: bytes, in_time: Callable[[], bool] | None = None, tell: Tell | None = None, send: Send | None = None
+    ) -> Response:  # fmt: skip
         """Answers a call whose sender is known. No function of run.do begins when in_time returns False; heartbeats of
-        steps go to tell, by default to the server."""
+        steps go to tell, and what is written to streams to send, by default to the server."""
         if self.stopping:
             return refusal(503, "the app is stopping", "shutdown")
         try:
             call = codec.loads(body)
             kind = call["type"]
             if kind == "step":
-                return self._perform(call, tell or contract.heartbeats(call, self.server, bool(self.keys)))
+                tell = tell or contract.heartbeats(call, self.server, bool(self.keys))
+                return self._perform(call, tell, self._sender(call, send))
             if kind == "workflow":
                 limit = in_time or _for(BEGINNING)
-                return self._shared((call["invocation"], call.get("attempt") or 1), lambda: self._invoke(call, limit))
+                return self._shared((call["invocation"], call.get("attempt") or 1), lambda: self._invoke(call, limit, send))
         except (StepwellError, KeyError, TypeError) as e:
             return refusal(400, f"this is no call of the function contract: {e!r}")
         return refusal(400, f"unknown type of call {kind!r}")
+
+    def _sender(self, call: dict[str, Any], send: Send | None) -> Sender:
+        if send:
+            return Sender(send, every=0)
+        return Sender(contract.stream_sender(call, self.server, bool(self.keys)))
 
     def _shared(self, id: tuple[str, int], invoke: Callable[[], Response]) -> Response:
         """Lets copies of one call, which proxies may send, share one execution and its answer."""
@@ -178,10 +187,12 @@ class App:
                 del self._under_way[id]
         return own.result()
 
-    def _invoke(self, call: dict[str, Any], in_time: Callable[[], bool]) -> Response:
+    def _invoke(self, call: dict[str, Any], in_time: Callable[[], bool], send: Send | None) -> Response:
         run = call["run"]
         try:
-            return Response(200, self._advance(call, in_time))
+            return Response(200, self._advance(call, in_time, send))
+        except StepOver as e:
+            return refusal(409, str(e), "stale_invocation")
         except Blocked as e:
             logger.error("run %s of %s is blocked: %s", run["id"], run["workflow"], e.message)
             return refusal(500, e.message, e.code)
@@ -189,7 +200,7 @@ class App:
             logger.exception("run %s of %s is blocked", run["id"], run["workflow"])
             return reply(500, {"error": step_error(e)})
 
-    def _advance(self, call: dict[str, Any], in_time: Callable[[], bool]) -> bytes:
+    def _advance(self, call: dict[str, Any], in_time: Callable[[], bool], send: Send | None) -> bytes:
         workflow = self.workflows.get(call["run"]["workflow"])
         if workflow is None:
             raise Blocked(f"app {self.name} has no workflow {call['run']['workflow']!r}", "unknown_workflow")
@@ -197,8 +208,9 @@ class App:
         server = contract.server_of(call, self.server, bool(self.keys))
         events = [Event(e) for e in contract.whole_log(call, server)]
         engine = Engine(events, call.get("known") or 0, self.strict_inputs)
-        execution = Execution(engine, RunInfo.of(call), "await" in call["server"]["features"])
+        execution = Execution(engine, RunInfo.of(call), call["server"]["features"])
         got = execution.run(workflow, call["run"].get("input"), in_time)
+        self._write(execution.writes, send or contract.stream_sender(call, self.server, bool(self.keys)))
         for op, logged in engine.differing:
             logger.warning(
                 "run %s: the input of %s at %s is not the one in the log: make it from the input and results only",
@@ -209,13 +221,21 @@ class App:
             raise Blocked(f"the workflow asks for {len(body)} bytes at once; the limit is 16 MiB", "answer_too_large")
         return body
 
-    def _perform(self, call: dict[str, Any], tell: Tell) -> Response:
+    def _write(self, writes: Writes, send: Send) -> None:
+        """Sends what a workflow has written to streams."""
+        try:
+            while writes.waiting:
+                send(writes.take().as_json())
+        except FatalError as e:
+            raise Blocked(e.message, e.code) from None
+
+    def _perform(self, call: dict[str, Any], tell: Tell, sender: Sender) -> Response:
         """Executes a step."""
         step = self.steps.get(call["step"]["name"])
         if step is None:
             return refusal(503, f"app {self.name} has no step {call['step']['name']!r}", "unknown_step")
         try:
-            output, written = perform(step, call, tell)
+            output, written = perform(step, call, tell, sender)
         except FatalError as e:
             return reply(422, {"error": e.as_json()})
         except (Exception, asyncio.CancelledError, SystemExit) as e:

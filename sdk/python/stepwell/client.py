@@ -18,8 +18,10 @@ from .errors import StepwellError
 from .loop import duration
 
 O = TypeVar("O")
+T = TypeVar("T")
 
 _ATTEMPTS = 5  # of a request that gets no answer, or one that asks for repetition
+_FOLLOW_ATTEMPTS = 12  # in a row that fail while a stream is followed
 _TIMEOUT = 30.0  # seconds of a request, beside those that the server waits
 _POLL = 30  # seconds for which the server waits for the end of a run
 
@@ -147,6 +149,21 @@ class RunHandle(Generic[O]):
                 return
             query["cursor"] = page["cursor"]
 
+    @overload
+    def stream(self, name: str, type: type[T], *, begin: int = 0) -> Iterator[T]:
+        ...
+
+    @overload
+    def stream(self, name: str, type: Any = Any, *, begin: int = 0) -> Iterator[Any]:
+        ...
+
+    def stream(self, name: str, type: Any = Any, *, begin: int = 0) -> Iterator[Any]:
+        """Yields the chunks of a stream as they are written, until it is closed: at the end of the run at the latest. It
+        waits for one that nobody has written yet. Begin is an index; a negative one counts from the present end."""
+        query = {"decoded": "true", "wait": "true", "from": str(begin)}
+        for chunk in self._client.follow(self._path("streams", name, "tail"), query):
+            yield codec.from_json(type, chunk["value"] if "value" in chunk else chunk.get("text"))
+
     def _path(self, *more: str) -> str:
         return "/v1/runs/" + "/".join(quote(part, safe="") for part in (self.id, *more))
 
@@ -205,6 +222,42 @@ class Client:
         """Registers an app: the server calls it at the URL, for runs of these workflows; empty: of all."""
         body: dict[str, Any] = {"url": url, **({"workflows": list(workflows)} if workflows else {})}
         self.request("PUT", f"/v1/deployments/{quote(deployment, safe='')}", body)
+
+    def follow(self, path: str, query: Mapping[str, str]) -> Iterator[Any]:
+        """Yields the data of server-sent events, until the event `end`. It outlives restarts of the server."""
+        last, failures = "", 0
+        while True:
+            request = urllib.request.Request(f"{self.url}{path}?{urlencode(query)}")
+            request.add_header("Accept", "text/event-stream")
+            if self.api_key:
+                request.add_header("Authorization", f"Bearer {self.api_key}")
+            if last:
+                request.add_header("Last-Event-ID", last)
+            try:
+                with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
+                    for line in response:
+                        if not line.endswith(b"\n"):
+                            break  # it was cut off
+                        field, _, value = line.decode().rstrip("\n").partition(": ")
+                        if field == "event" and value == "end":
+                            return
+                        if field == "id":
+                            id = value
+                        elif field == "data":
+                            yield codec.loads(value.encode())
+                            last, failures = id, 0
+                failures += 1  # it ended without the event
+            except urllib.error.HTTPError as e:
+                if e.code not in (408, 429, 502, 503, 504):
+                    raise _refused(e) from None
+                failures += 1
+            except TimeoutError:
+                continue  # nothing was written for long
+            except (OSError, http.client.HTTPException):
+                failures += 1
+            if failures > _FOLLOW_ATTEMPTS:
+                raise ConnectionError(f"GET {path}: no answer of {self.url}")
+            time.sleep(min(0.1 * 2**failures, 2))
 
     def request(
         self, method: str, path: str, body: Any = None, *, query: Mapping[str, str] | None = None, poll: float = 0,

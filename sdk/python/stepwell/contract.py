@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import time
 import urllib.error
 import urllib.request
 from typing import Any, Callable, Iterator
 from urllib.parse import urlencode
 
 from . import codec
-from .errors import Blocked, StepOver, StepwellError
+from .errors import Blocked, FatalError, StepOver, StepwellError
+from .stream import Send
 
 # LONGEST_CALL is the size limit of a call in bytes: a log of 1,000 events and an input of 16 MiB fit into it.
 LONGEST_CALL = 64 << 20
@@ -87,6 +89,51 @@ def heartbeats(call: dict[str, Any], configured: str, signed: bool) -> Callable[
             pass  # the next one may reach a server
 
     return tell
+
+
+def stream_sender(call: dict[str, Any], configured: str, signed: bool) -> Send:
+    """Returns what writes to streams of a call's run."""
+    server = server_of(call, configured, signed)
+    offered = (call.get("server") or {}).get("features") or []
+
+    def send(write: dict[str, Any]) -> None:
+        if not server or "stream" not in offered:
+            raise FatalError(
+                "no server takes what is written to streams: set STEPWELL_URL, or upgrade the server",
+                code="unsupported",
+            )
+        url = f"{server.rstrip('/')}/v1/runs/{call['run']['id']}/call/stream"
+        headers = {"Authorization": f"Bearer {call['token']}", "Content-Type": "application/json"}
+        for attempt in range(1, _ATTEMPTS + 1):
+            request = urllib.request.Request(url, codec.dumps(write), headers, method="POST")
+            try:
+                urllib.request.urlopen(request, timeout=TIMEOUT).close()
+                return
+            except urllib.error.HTTPError as e:
+                if e.code not in (408, 429) and e.code < 500:
+                    raise _refused_write(call, e) from None
+                if attempt == _ATTEMPTS:
+                    raise
+            except OSError:
+                if attempt == _ATTEMPTS:
+                    raise
+            time.sleep(min(0.1 * 2**attempt, 5))
+
+    return send
+
+
+_ATTEMPTS = 8  # of a request that writes to a stream: a server may restart meanwhile
+
+
+def _refused_write(call: dict[str, Any], e: urllib.error.HTTPError) -> Exception:
+    try:
+        error = codec.loads(e.read())["error"]
+        code, message = error["code"], error["message"]
+    except (StepwellError, KeyError, TypeError):
+        code, message = "", e.reason
+    if e.code in (401, 410) or code == "stale_invocation":
+        return StepOver(f"the call of run {call['run']['id']} is over: {message}")
+    return FatalError(message, code=code)
 
 
 HEARTBEAT_TIMEOUT = 3  # seconds of a heartbeat's request

@@ -67,6 +67,8 @@ class Operation:
         self.created: Event | None = None
         self.awaited: Callable[[], bool] = lambda: True  # whether the code goes on when it ends
         self.early: list[Event] = []  # what an inbox has got before the code asked for it
+        self.received_count = 0  # payloads that were delivered
+        self.taken_count, self.taken = 0, 0  # those that the code has taken, and the position of the last of them
 
     @property
     def space(self) -> str:
@@ -84,6 +86,7 @@ class Engine:
         self.differing: list[tuple[Operation, Event]] = []  # operations whose input is not the one in the log
         self.failure: Blocked | None = None
         self.ended = False  # nothing that is asked for counts any more
+        self.length = 0  # operations that were asked for, and events that were delivered: the same in each replay
         self.on_cancel: Callable[[Event], None] = lambda event: None
         self.on_store: Callable[[Event], None] = lambda event: None
         self._thread = threading.get_ident()
@@ -140,6 +143,7 @@ class Engine:
             raise self.fail(Misuse(text + ": give it another name"))
         self._operations[op.space, op.id] = op
         op.replayed = not self.live
+        self.length += 1
         self._asked.append(op)
         if op.kind not in _IDEMPOTENT:
             self._latest = op
@@ -205,6 +209,7 @@ class Engine:
         e = self._deliveries.popleft()
         self.now = max(self.now, parse_time(e.at))
         self.live = self.live or e.seq > self.known
+        self.length += 1
         if e.type == "cancel_requested":
             self.on_cancel(e)
             return True
@@ -217,6 +222,7 @@ class Engine:
         if e.type == "step_completed" and e.id in self._stored:
             self.on_store(self._stored[e.id])
         op.ended = op.kind != HOOK
+        op.received_count += 1
         if op.ended and op in self._idle:
             self._idle.remove(op)
         if op.received:
@@ -230,6 +236,17 @@ class Engine:
         if (HOOK, id) not in self._operations:
             self._operations[HOOK, id] = Operation(HOOK, id)
         return self._operations[HOOK, id]
+
+    def _inboxes(self) -> list[Operation]:
+        return [op for op in self._operations.values() if op.kind == HOOK and op.id.startswith(INBOX)]
+
+    def unread(self) -> int:
+        """Returns how many messages of inboxes were delivered that the code has not taken."""
+        return sum(op.received_count - op.taken_count for op in self._inboxes())
+
+    def taken(self) -> dict[str, int]:
+        """Returns the position of the last message that the code has taken, by the name of the inbox."""
+        return {op.id.removeprefix(INBOX): op.taken for op in self._inboxes() if op.taken}
 
     def claimed(self, returned: bool) -> None:
         """Checks that the code has asked for everything that the log has created."""

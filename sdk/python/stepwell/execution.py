@@ -7,7 +7,7 @@ import threading
 import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
 
 from . import codec
 from .definition import Workflow
@@ -15,6 +15,7 @@ from .engine import CANCEL_STEP, INLINE, MOST_COMMANDS, Engine, Event, Operation
 from .errors import Blocked, Cancelled, StepwellError, Suspended, Undecodable, as_json
 from .loop import Future, Loop, duration
 from .places import caller
+from .stream import Writes
 
 if TYPE_CHECKING:
     from .hooks import Hook
@@ -52,20 +53,32 @@ class RunInfo:
         )  # fmt: skip
 
 
+class Continuation:
+    """What a workflow returns whose run goes on as another one."""
+
+    def __init__(self, input: Any) -> None:
+        self.input = input  # plain JSON
+
+
 class Execution:
     """What an invocation has in memory. Nothing of it is kept for the next one."""
 
-    def __init__(self, engine: Engine, info: RunInfo, can_await: bool = True) -> None:
-        self.engine, self.info, self.can_await = engine, info, can_await
+    def __init__(self, engine: Engine, info: RunInfo, features: Sequence[str] = ("await",)) -> None:
+        self.engine, self.info, self.features = engine, info, features
         self.loop = Loop(engine)  # type: ignore[abstract] # the rest is refused
         self.cancel_reason: str | None = None  # None: nobody has asked to cancel the run
         self.store: dict[str, tuple[Any, int]] = {}  # values, and the positions where they were written
         self.inboxes: dict[str, Hook[Any]] = {}
+        self.writes = Writes()  # to streams
         self.sync = False
         self._interrupt = False
         self._suspended = False
         self._task: asyncio.Task[Any] | None = None
         engine.on_cancel, engine.on_store = self._cancelled, self._stored
+        if before := engine.events[0].data.get("continuedFrom"):
+            for event in engine.events:
+                if event.type == "store_set" and event.id == before:
+                    self._stored(event)
 
     def future(self) -> Future[Any]:
         """Returns a future for something that is asked for."""
@@ -145,7 +158,7 @@ class Execution:
         awaited = self.engine.awaits()
         if not awaited and not self.engine.receives():
             raise Blocked("the workflow waits for something that nothing brings, such as an asyncio.Event", "stuck")
-        if self.can_await and len(awaited) <= MOST_AWAITED:
+        if "await" in self.features and len(awaited) <= MOST_AWAITED:
             answer["await"] = {"any": awaited}
 
     def _end_of(self, workflow: Workflow[Any], input: Any) -> dict[str, Any] | None:
@@ -161,10 +174,19 @@ class Execution:
                 ended, output = self._run_sync(workflow, arguments)
             if not ended:
                 return None
+            if isinstance(output, Continuation):
+                return self._continuing(output)
             return {"type": "complete", "output": codec.checked(f"the output of workflow {workflow.name}", output)}
         except (Cancelled, Exception) as e:
             self.engine.match()  # what the code asked for last; a divergence goes first
             return self._failure(workflow, e)
+
+    def _continuing(self, c: Continuation) -> dict[str, Any]:
+        """Returns the command that lets another run go on with the work."""
+        if "continueAs" not in self.features:
+            raise Blocked("the server does not offer continueAs: upgrade it", "unsupported")
+        self.engine.match()
+        return {"type": "continueAs", "input": c.input, "read": self.engine.taken()}
 
     def _failure(self, workflow: Workflow[Any], error: BaseException) -> dict[str, Any]:
         if isinstance(error, Blocked):

@@ -72,6 +72,7 @@ class Hook(Generic[T]):
         if self._taken:
             raise self._taken
         event = self._payloads.popleft()
+        self.operation.taken_count, self.operation.taken = self.operation.taken_count + 1, event.seq
         if event.type == "hook_conflict":
             self._taken = TokenTaken(self.token, event.data.get("conflictingRunId", ""))
             raise self._taken

@@ -16,14 +16,19 @@ from typing import (
 from . import codec
 from .asking import Asking
 from .definition import Seconds, Step, Workflow
-from .execution import Execution, RunInfo
+from .execution import Continuation, Execution, RunInfo
 from .hooks import Approval, Hook, Signal, Update
 from .loop import Future
 from .store import Store
+from .stream import Stream
 
 P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+# LONG_LOG is the length of a log from which on a run had better continue as another one: that of what a call carries.
+LONG_LOG = 1000
 
 
 class _Handle:
@@ -75,6 +80,29 @@ class _Handle:
     def set_attributes(self, attributes: Mapping[str, str | None]) -> None:
         """Sets attributes of the run, by which lists find it; None removes one. A run has 64, of 256 bytes each."""
         self._asking.attributes(attributes)
+
+    def stream(self, name: str) -> Stream:
+        """Returns a stream, in which the run shows what it does. A chunk is written once, however often the workflow is
+        repeated: before the workflow waits."""
+        return Stream(name, lambda name, chunk: self._x.writes.add(name, chunk, self._x.engine.live))
+
+    def log_length(self) -> int:
+        """Returns about how many events the run's log has up to here. It counts what replays."""
+        return self._x.engine.length
+
+    def should_continue(self) -> bool:
+        """Reports whether the run should soon end with continue_as, because its log gets long: it has 1,000 events or
+        more, besides the messages that wait in its inboxes."""
+        return self._x.engine.length - self._x.engine.unread() >= LONG_LOG
+
+    def continue_as(self, input: Any = None) -> Any:
+        """Ends the run when the workflow returns what this returns, and begins another one of the same workflow, which
+        goes on with its work: return run.continue_as(state).
+
+        One transaction does both. The next run has the input, and takes over key, attributes, store, deadline, slots of
+        limits, and the inboxes with the messages that the workflow has not received. Who waits for the run waits for the
+        next one. All else ends as at any end of a run: continue when nothing is in progress."""
+        return Continuation(codec.checked("the input of the next run", input))
 
     @overload
     def hook(

@@ -15,6 +15,7 @@ from .definition import Step
 from .errors import FatalError, Misuse, Undecodable
 from .execution import RunInfo
 from .store import StepStore
+from .stream import Sender, Stream
 
 T = TypeVar("T")
 
@@ -38,6 +39,7 @@ class StepContext:
     _progress: Any = None  # plain JSON
     _tell: Tell = lambda progress: None
     _told: list[float] = field(default_factory=list)  # when the last heartbeat was sent
+    _sender: Sender = field(default_factory=lambda: Sender(lambda write: None))
 
     def heartbeat(self, progress: Any = None) -> None:
         """Says that the step works, and how far it is: JSON of up to 4 KiB, which the next attempt gets by `progress`. One
@@ -52,6 +54,11 @@ class StepContext:
         if not self._told or time.monotonic() - self._told[-1] >= _EVERY:
             self._told[:] = [time.monotonic()]
             self._tell(plain)
+
+    def stream(self, name: str) -> Stream:
+        """Returns a stream of the run. Its chunks are sent in the background, and are there when the step's result is
+        recorded. Another attempt writes its own chunks after those of one that has failed."""
+        return Stream(name, self._sender.add)
 
     @overload
     def progress(self, type: type[T]) -> T | None:
@@ -87,7 +94,9 @@ def context() -> StepContext:
         raise Misuse("stepwell.context() was called outside of a step") from None
 
 
-def perform(step: Step[..., Any], call: dict[str, Any], tell: Tell) -> tuple[Any, dict[str, Any]]:
+def perform(
+    step: Step[..., Any], call: dict[str, Any], tell: Tell, sender: Sender
+) -> tuple[Any, dict[str, Any]]:  # fmt: skip
     """Executes an attempt, and returns the output as plain JSON, and what it has written to the store."""
     given = call["step"]
     try:
@@ -97,11 +106,14 @@ def perform(step: Step[..., Any], call: dict[str, Any], tell: Tell) -> tuple[Any
     deadline = codec.parse_time(given["deadline"]) if given.get("deadline") else None
     store = StepStore(call["run"].get("store") or {})
     progress = given.get("progress")
-    token = _context.set(StepContext(RunInfo.of(call), given["id"], step.name, deadline, store, progress, tell))
+    token = _context.set(
+        StepContext(RunInfo.of(call), given["id"], step.name, deadline, store, progress, tell, _sender=sender)
+    )
     try:
         output = step.fn(**arguments)
         if inspect.iscoroutine(output):
             output = asyncio.run(output)
     finally:
         _context.reset(token)
+        sender.end()
     return codec.checked(f"the output of step {step.name}", output), store.written

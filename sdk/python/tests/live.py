@@ -190,6 +190,22 @@ async def long(run: Run) -> int:
     return total
 
 
+@app.step
+def tell(words: list[Any]) -> None:
+    tokens = stepwell.context().stream("tokens")
+    for word in words:
+        tokens.write(word)
+
+
+@app.workflow
+async def endless(run: Run, rounds: int) -> str:
+    run.stream("tokens").write(f"round {rounds}")
+    await run.step(tell, ["a", {"b": 1}])
+    note = await run.inbox("notes", str).receive()
+    run.store.set("notes", run.store.get("notes", str, "") + note)
+    return run.continue_as(rounds - 1) if rounds > 1 else run.store.get("notes", str)
+
+
 def check(what: str, got: Any, want: Any) -> None:
     if got != want:
         raise AssertionError(f"{what}: got {got!r}, want {want!r}")
@@ -247,6 +263,11 @@ def main() -> None:
         ({"balance": 25}, {"status": "new", "customer": "ann"}),
     )
     meet_cancel()
+    notes = [{"inbox": "notes", "id": str(n), "payload": "abc"[n]} for n in range(3)]
+    run = client.start(endless, 3, inbox=["notes"], send=notes)
+    check("stream", list(run.stream("tokens")), ["round 3", "a", {"b": 1}])
+    check("its end", list(run.stream("tokens", begin=-1)), [{"b": 1}])
+    check("a run that goes on", run.wait(60), "abc")
     try:
         client.start(failing).wait(60)
     except RunFailed as e:

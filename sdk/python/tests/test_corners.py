@@ -27,9 +27,9 @@ class Functions(unittest.TestCase):
         app = app_of(main)
         answer, calls = app.answer, [0]
 
-        def without_time(body: bytes, in_time: Any = None, tell: Any = None) -> stepwell.Response:
+        def without_time(body: bytes, in_time: Any = None, tell: Any = None, send: Any = None) -> stepwell.Response:
             calls[0] += 1
-            return answer(body, in_time if calls[0] > 10 else lambda: False, tell)
+            return answer(body, in_time if calls[0] > 10 else lambda: False, tell, send)
 
         app.answer = without_time  # type: ignore[method-assign]
         run = Environment(app).start("main")

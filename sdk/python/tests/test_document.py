@@ -46,6 +46,15 @@ class DocumentTest(unittest.TestCase):
         self.assertEqual(env.start(page.quote, "tea").result(), [64, 3])
         self.assertEqual(env.start(page.pack, ["x", "y"]).result(), [f"parcel of {id}" for id in "abxy"])
         self.assertEqual(env.start(page.account).result(), 10)
+        poem = env.start(page.poetry, "rain")
+        self.assertEqual((poem.result(), "".join(poem.stream("tokens"))), (4, "an ode to rain (the end)"))
+        meter = env.start(page.meter, {"total": 1, "readings": 2}, inbox=["amounts"])
+        env.send(meter, "amounts", 5)
+        with mock.patch("stepwell.run.LONG_LOG", 0):
+            env.run_until_idle()
+        assert meter.continued
+        env.send(meter.continued, "amounts", 7)
+        self.assertEqual(meter.result(), 13)
         self.assertEqual(env.start(page.renewed, "7").result(), "parcel of 7")
         self.assertEqual([name for name, _ in env.memory.signals], ["account.done"])
 

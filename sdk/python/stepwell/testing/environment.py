@@ -69,13 +69,27 @@ class TestRun:
         return self._run.invocations
 
     def result(self, type: Any = Any) -> Any:
-        """Lets everything happen, and returns the output. Raises AssertionError if the run does not complete."""
+        """Lets everything happen, and returns the output: of the last run, if it goes on as others. Raises
+        AssertionError if that does not complete."""
         self._environment.run_until_done()
-        if self._run.status != "completed":
-            waits = [*self._run.steps, *self._run.waits, *self._run.hooks]
-            why = self._run.last_error or self._run.output or f"it waits for {', '.join(waits) or 'nothing'}"
-            raise AssertionError(f"run {self.id} of {self._run.workflow} is {self._run.status}: {why}")
-        return codec.from_json(type, self._run.output)
+        run = self._run
+        while run.next:
+            run = run.next
+        if run.status != "completed":
+            waits = [*run.steps, *run.waits, *run.hooks]
+            why = run.last_error or run.output or f"it waits for {', '.join(waits) or 'nothing'}"
+            raise AssertionError(f"run {run.id} of {run.workflow} is {run.status}: {why}")
+        return codec.from_json(type, run.output)
+
+    @property
+    def continued(self) -> TestRun | None:
+        """The run as which it goes on; None if it does not."""
+        return TestRun(self._environment, self._run.next) if self._run.next else None
+
+    def stream(self, name: str, type: Any = Any) -> list[Any]:
+        """Returns what the run has written to a stream."""
+        stream = self._run.streams.get(name)
+        return [codec.from_json(type, chunk) for chunk in stream.chunks] if stream else []
 
 
 class Environment:
@@ -235,8 +249,15 @@ class Environment:
             "server": {"contract": 2, "features": FEATURES}, "run": {**self._about(run), "input": run.input},
             "known": run.known, "hooksUrl": "https://stepwell.test/hooks/", "events": run.log,
         })  # fmt: skip
-        first = self.app.answer(call)
-        again = self.app.answer(call, in_time=lambda: False)
+        writes: list[Any] = []
+
+        def send(write: dict[str, Any]) -> None:
+            writes.append(write)
+            self.memory.write_stream(run, write)
+
+        first = self.app.answer(call, send=send)
+        repeated: list[Any] = []
+        again = self.app.answer(call, in_time=lambda: False, send=repeated.append)
         problem = ""
         if first.status != 200:
             error = codec.loads(first.body)["error"]
@@ -245,6 +266,8 @@ class Environment:
             problem = (
                 f"two calls with the same log had different answers:\n{first.body.decode()}\n{again.body.decode()}"
             )
+        elif writes != repeated:
+            problem = f"two calls with the same log write differently to streams:\n{writes}\n{repeated}"
         elif self.lose(f"an answer of run {run.id}"):
             run.wanted = True
             return
@@ -263,13 +286,18 @@ class Environment:
         id, command = step.command["id"], step.command
         if step.attempt == 0 and not run.has("step_started", id):
             self.memory.write(run, "step_started", id)
+        call = str(len(self.executed))
+
+        def send(write: dict[str, Any]) -> None:
+            self.memory.write_stream(run, write, id, call)
+
         self.executed.append((f"{run.id}/{id}", codec.dumps(command.get("input")).decode()))
         r = self.app.answer(codec.dumps({
             "type": "step", "invocation": f"rh_{run.id}_{id}", "attempt": step.attempt + 1, "run": self._about(run),
             "step": {
                 "id": id, "name": command.get("name", id), "input": command.get("input"), "progress": step.progress
             },
-        }), tell=lambda progress: setattr(step, "progress", progress))  # fmt: skip
+        }), tell=lambda progress: setattr(step, "progress", progress), send=send)  # fmt: skip
         if self.lose(f"the result of step {id} of run {run.id}"):
             return
         step.attempt += 1

@@ -10,10 +10,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ..codec import parse_time
+from ..errors import FatalError
 
 FEATURES = [
     "seen", "at", "known", "retryAfter", "cancelStep", "cancelWait", "cancel", "store", "inbox", "await", "emit", "startRun",
-    "undo", "reply",
+    "undo", "reply", "stream", "continueAs",
 ]  # fmt: skip
 _WAKES = {"hook_received", "hook_conflict", "cancel_requested"}
 _ENDS = {"step_completed", "step_failed", "wait_completed"}  # these do if they are awaited
@@ -41,6 +42,13 @@ class OpenHook:
 
 
 @dataclass
+class OpenStream:
+    chunks: list[Any] = field(default_factory=list)
+    closed: bool = False
+    writers: dict[str, tuple[str, int]] = field(default_factory=dict)  # the last attempt, and its next index
+
+
+@dataclass
 class Run:
     """A run. Its status is running, completed, failed or cancelled; output is that of a run that has ended, or its
     error."""
@@ -57,6 +65,8 @@ class Run:
     invocations: int = 0
     last_error: str = ""  # why the last invocation failed; empty if it did not
     parent: tuple[Run, str] | None = None
+    next: Run | None = None  # as which it goes on
+    streams: dict[str, OpenStream] = field(default_factory=dict)
     wanted: bool = True
     due: datetime | None = None  # when it is called again after a failure
     failed: int = 0
@@ -114,6 +124,19 @@ class Memory:
         if type in _WAKES or type in _ENDS and (run.awaits is None or self._met(run)):
             run.wanted, run.failed, run.due = True, 0, None
 
+    def write_stream(self, run: Run, write: dict[str, Any], writer: str = "", attempt: str = "") -> None:
+        """Writes what a writer has not written yet: the attempt of a step, or the code of a workflow."""
+        stream = run.streams.setdefault(write["stream"], OpenStream())
+        last, next = stream.writers.get(writer, ("", 0))
+        known = max(0, (next if last == attempt else 0) - write["from"])
+        if fresh := write["chunks"][known:]:
+            if stream.closed:
+                raise FatalError(f"stream {write['stream']!r} takes no more chunks", code="stream_closed")
+            stream.chunks += json.loads(json.dumps(fresh))
+            next = write["from"] + len(write["chunks"])
+            stream.writers[writer] = (attempt, next)
+        stream.closed = stream.closed or write["close"]
+
     def apply(self, run: Run, answer: dict[str, Any]) -> None:
         """Carries out the commands of an answer: all of them, or none. Raises Rejected."""
         commands = json.loads(json.dumps(answer.get("commands", [])))
@@ -143,7 +166,7 @@ class Memory:
         kind, id = c["type"], c.get("id", "")
         if id and (not re.fullmatch(r"[!-.0-~]{1,256}", id)):
             raise Rejected(f"{kind}: {id!r} is no ID")
-        if kind in ("complete", "fail", "cancelled") and not last:
+        if kind in ("complete", "fail", "cancelled", "continueAs") and not last:
             raise Rejected(f"{kind} is not the last command")
         if kind == "cancelled" and not run.forced_at:
             raise Rejected("nobody has asked to cancel the run")
@@ -283,6 +306,30 @@ class Memory:
 
     def _cancelled(self, run: Run, c: dict[str, Any]) -> None:
         self.end(run, "cancelled", None)
+
+    def _continueAs(self, run: Run, c: dict[str, Any]) -> None:
+        """Ends a run, and begins another one that goes on with its work. One that was asked to cancel ends so."""
+        if run.forced_at:
+            self.end(run, "cancelled", None)
+            return
+        next = self.start(run.workflow, c.get("input"), run.attributes, run.parent)
+        next.log[0]["data"]["continuedFrom"] = run.id
+        for hook in list(run.hooks.values()):
+            if hook.id.startswith("inbox:"):
+                self.write(next, "hook_created", hook.id, {"token": hook.token})
+                next.hooks[hook.id] = OpenHook(hook.id, hook.token, hook.command, hook.messages)
+        for e in run.log:
+            id = e.get("correlationId", "")
+            read = (c.get("read") or {}).get(id.removeprefix("inbox:"), 0)
+            if e["type"] == "hook_received" and id in next.hooks and e["seq"] > read:
+                self.write(next, "hook_received", id, e["data"], e["payload"])
+        if run.store:
+            self.set_store(next, run.id, {}, dict(run.store))
+        if run.parent:
+            run.parent[0].steps[run.parent[1]].child = next
+        run.next, run.parent = next, None  # it has nothing to report
+        self.end(run, "completed", None)
+        run.log[-1]["data"]["continuedAs"] = next.id
 
     def cancel(self, run: Run, reason: str, grace: timedelta) -> None:
         """Cancels a run: at once, or by asking it first."""
