@@ -35,9 +35,11 @@ type devalueDecoder struct {
 	// work is the remaining budget of bytes to read. A value is read once per reference, so a small text could otherwise
 	// take exponential time.
 	work int
-	// open maps the indexes of the values being written to their depth; path holds the place at each depth.
-	open map[int]int
-	path []place
+	// open has the depth of each value that is being written, counted from 1, and 0 for the others; nested is how many
+	// are being written. Path holds the place at each depth.
+	open   []int
+	nested int
+	path   []place
 	// err is the first error. Nothing is written after it.
 	err error
 }
@@ -68,7 +70,12 @@ func decodeDevalue(data []byte, limit int) (_ json.RawMessage, work int, _ error
 		value, err := decodeConstant(s.value())
 		return value, len(data), err
 	}
-	d := &devalueDecoder{values: items(data), limit: limit, work: 8 * limit, open: map[int]int{}}
+	values := items(data)
+	d := &devalueDecoder{
+		values: values, limit: limit, work: 8 * limit, open: make([]int, len(values)),
+		// What is written is rarely longer than what is read, or nested deeper.
+		out: make([]byte, 0, len(data)), path: make([]place, 0, 4),
+	}
 	if len(d.values) == 0 {
 		return nil, len(data), errOpaque
 	}
@@ -157,26 +164,35 @@ func (d *devalueDecoder) writeRef(raw []byte, at place) {
 // writeValue writes the value at an index, or a constant.
 func (d *devalueDecoder) writeValue(n int) {
 	d.spend(0)
-	constant, isConstant := constants[n]
-	depth, isOpen := d.open[n]
-	switch {
+	switch constant, isConstant := constants[min(n, 0)]; {
 	case d.err != nil:
 	case isConstant:
 		d.write(constant)
 	case n < 0 || n >= len(d.values):
 		d.fail(errOpaque)
-	case isOpen:
-		d.writeCycle(depth)
 	case d.values[n][0] != '[' && d.values[n][0] != '{':
 		d.writeBytes(d.values[n])
-	case len(d.open) == maxDepth:
+	case d.open[n] > 0:
+		d.writeCycle(d.open[n] - 1)
+	case d.nested == maxDepth:
 		d.fail(errOpaque)
 	default:
 		d.spend(len(d.values[n]))
-		d.open[n] = len(d.path)
+		d.enter(n)
 		d.writeNested(d.values[n])
-		delete(d.open, n)
+		d.leave(n)
 	}
+}
+
+// enter notes that the value at an index is being written, until leave.
+func (d *devalueDecoder) enter(n int) {
+	d.open[n] = len(d.path) + 1
+	d.nested++
+}
+
+func (d *devalueDecoder) leave(n int) {
+	d.open[n] = 0
+	d.nested--
 }
 
 // writeNested writes an object or a list.

@@ -219,7 +219,7 @@ func (d *devalueDecoder) writeTagged(name string, value []byte) {
 	}
 	n, _ := index(value)
 	raw := d.referred(value)
-	if _, isOpen := d.open[n]; isOpen || len(raw) == 0 || raw[0] != '{' {
+	if len(raw) == 0 || raw[0] != '{' || d.open[n] > 0 {
 		d.writeObject([]field{{[]byte(`"value"`), value}}, given)
 		return
 	}
@@ -231,7 +231,7 @@ func (d *devalueDecoder) writeTagged(name string, value []byte) {
 			given = ""
 		}
 	}
-	d.open[n] = len(d.path)
+	d.enter(n)
 	d.writeObject(all, given)
-	delete(d.open, n)
+	d.leave(n)
 }

@@ -94,8 +94,8 @@ func items(list []byte) [][]byte {
 	}
 }
 
-// fewItems is for how many elements memory is taken at once, which is enough for most arrays.
-const fewItems = 8
+// fewItems and fewFields are for how many elements and members memory is taken at once, which is enough for most.
+const fewItems, fewFields = 8, 4
 
 // field is a member of an object. The key is quoted.
 type field struct{ key, value []byte }
@@ -106,7 +106,7 @@ func fields(object []byte) []field {
 	if !s.skip('{') || s.skip('}') {
 		return nil
 	}
-	var all []field
+	all := make([]field, 0, min(fewFields, len(object)/4))
 	for {
 		s.space()
 		key := s.value()
