@@ -222,7 +222,11 @@ func (planner Planner) command(text json.RawMessage, p *Plan) error {
 		}
 		requests[i].RunID, requests[i].SpecVersion, requests[i].Once = planner.Run.ID, entities.SpecDriven, true
 	}
-	p.Requests = append(p.Requests, requests...)
+	if len(p.Requests) == 0 { // the usual case: requests are large
+		p.Requests = requests
+	} else {
+		p.Requests = append(p.Requests, requests...)
+	}
 	switch c.(type) {
 	case *complete, *fail, *cancelled, *continueAs:
 		p.ends = true

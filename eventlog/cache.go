@@ -22,6 +22,8 @@ const (
 	// cachedEvents and cachedBytes limit the logs that are cached: in events, and in bytes of payloads and extra data.
 	cachedEvents = 128
 	cachedBytes  = 16 << 10
+	// roomInLog is for how many further events a log that grows takes memory: those of two steps.
+	roomInLog = 6
 	// cacheTTL is how long a run stays cached after its last append. It bounds how long a rebuild of the run's rows
 	// goes unnoticed, which does not change the length of the log.
 	cacheTTL = 5 * time.Second
@@ -369,7 +371,12 @@ func (c *cachedRun) appendLog(d decision) {
 		c.log = nil
 		return
 	}
-	c.log = slices.Grow(c.log, len(d.events))
+	if n := len(c.log) + len(d.events); n > cap(c.log) { // events are large: room for a few more, unless the run has ended
+		if !d.endsRun() {
+			n += roomInLog
+		}
+		c.log = append(make([]entities.Event, 0, n), c.log...)
+	}
 	for _, e := range d.events {
 		e.Payload, e.Extra = slices.Clone(e.Payload), slices.Clone(e.Extra)
 		c.log = append(c.log, e)
