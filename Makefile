@@ -215,9 +215,29 @@ golden: ## Rewrite the golden files; review the diff afterwards
 	$(GO) test $$(grep -rl --include='*_test.go' --exclude-dir=node_modules --exclude-dir=sdk 'flag.Bool("update"' . | xargs -n1 dirname | sort -u) -update
 	cd sdk && $(GO) test ./internal/engine -update
 
+ARCH ?= $(shell $(GO) env GOARCH)
+
+.PHONY: image
+image: ## Write bin/image.tar, an image of the working tree: docker load -i bin/image.tar
+	@mkdir -p bin
+	$(GO) -C release run . -arch $(ARCH) -image ../bin/image.tar
+
+# Of the commit that is checked out; docs/releases.md says what is made, and how a person publishes it.
+.PHONY: release
+release: ## Make everything that a release publishes in dist: make release VERSION=v0.1.0 (minutes)
+	@scripts/need wheel
+	$(GO) -C release run . -version "$(VERSION)" -out ../dist
+
+# Root runs the image in its own file system, as the image's user.
+.PHONY: release-test
+release-test: ## Make a release twice, compare the bytes, and try what it has beside a real Postgres (as root; minutes)
+	@scripts/need postgres wheel
+	@mkdir -p $(dir $(TIMES))
+	$(GOTEST) -C release -count=1 -timeout 60m ./...
+
 .PHONY: clean
 clean: ## Remove build output and the data of make run
-	rm -rf bin .data ui/node_modules $(APP)/node_modules $(APP)/.well-known $(APP)/.swc
+	rm -rf bin dist .data ui/node_modules $(APP)/node_modules $(APP)/.well-known $(APP)/.swc
 
 $(PACKAGE): $(APP)/package.json $(APP)/package-lock.json
 	cd $(APP) && npm ci --loglevel=error

@@ -75,7 +75,6 @@ var onlyFor = map[string][]string{
 	"pgregory.net/rapid":                    {"_test.go"},
 	"github.com/anishathalye/porcupine":     {"_test.go"},
 	"github.com/chromedp":                   {"_test.go"},
-	"github.com/testcontainers":             {"_test.go"},
 	"github.com/santhosh-tekuri/jsonschema": {"_test.go"},
 	"go.yaml.in/yaml":                       {"handlers/rest", "flow", "_test.go"},
 }

@@ -130,3 +130,13 @@ func TestGoInDocumentsIsTested(t *testing.T) {
 		t.Errorf("found only %d blocks", blocks)
 	}
 }
+
+// text returns the content of a file.
+func text(t *testing.T, file string) string {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}

@@ -2,6 +2,7 @@ package stepwell_test
 
 import (
 	"go/ast"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path"
@@ -131,7 +132,7 @@ func TestEmbeddedIsALibrary(t *testing.T) {
 		for _, unwanted := range []string{
 			module + "/ui", module + "/cmd", module + "/e2e", module + "/scripts", module + "/eventlog/archive",
 			module + "/migrations/testdb", module + "/migrations/localpg", "github.com/alecthomas/kong", "github.com/caarlos0/env",
-			"github.com/KimMachineGun", "github.com/testcontainers", "github.com/chromedp", "github.com/fergusstrange",
+			"github.com/KimMachineGun", "github.com/chromedp", "github.com/fergusstrange",
 			"pgregory.net/rapid", "testing", "flag",
 		} {
 			if within(dep, unwanted) {
@@ -261,5 +262,21 @@ func TestHandlersDoNotUseDatabase(t *testing.T) {
 				t.Errorf("%s must not import %s", f.path, imported)
 			}
 		}
+	}
+}
+
+// TestDeployHasNoGo checks that deploy holds manifests only.
+func TestDeployHasNoGo(t *testing.T) {
+	t.Parallel()
+	found := 0
+	err := filepath.WalkDir("deploy", func(path string, d fs.DirEntry, err error) error {
+		found++
+		if filepath.Ext(path) == ".go" {
+			t.Errorf("%s is Go", path)
+		}
+		return err
+	})
+	if err != nil || found < 10 {
+		t.Errorf("found %d files, %v", found, err)
 	}
 }

@@ -54,8 +54,8 @@ func Check(ctx context.Context, dsn, schema string, options ...func(*pgxpool.Con
 	return compatible(schema, applied, known)
 }
 
-// compatible returns a [*SchemaError] if a program whose newest migration is known must not migrate a schema whose newest
-// is applied, or work on it. A schema with none has 0.
+// compatible returns a [*SchemaError] if a program whose newest migration is known must not migrate a schema whose
+// newest is applied, or work on it. A schema with none has 0.
 func compatible(schema string, applied, known int64) error {
 	tooOld := 0 < applied && applied < perRelease && known >= perRelease
 	tooNew := applied/perRelease > known/perRelease+1
@@ -68,7 +68,8 @@ func compatible(schema string, applied, known int64) error {
 // newestApplied returns the number of the newest migration that a schema has, 0 if none.
 func newestApplied(ctx context.Context, pool *pgxpool.Pool, schema string) (number int64, err error) {
 	var migrated bool
-	err = pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = $1 AND tablename = 'goose_db_version')`,
+	err = pool.QueryRow(ctx, `
+		SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = $1 AND tablename = 'goose_db_version')`,
 		schema).Scan(&migrated)
 	if err == nil && migrated {
 		err = pool.QueryRow(ctx, `SELECT coalesce(max(version_id), 0) FROM goose_db_version`).Scan(&number)

@@ -6,8 +6,9 @@
 // Servers of the previous version go on working while a migration runs and afterwards (docs/operations.md, Upgrades).
 // So a migration only adds: tables, columns with a constant default or none, indexes, and constraints that all writes
 // of the previous version satisfy. What is no longer used is removed by the migration of a later version, when no
-// server uses it. A column never changes its name or type: a new column takes its place. The numbers of a minor release
-// begin with a hundred of their own, 1xx for 0.1, by which programs know schemas that are too new for them: see [Check].
+// server uses it. A column never changes its name or type: a new column takes its place. The numbers of a minor
+// release begin with a hundred of their own, 1xx for 0.1, by which programs know schemas that are too new for them: see
+// [Check].
 //
 // A migration is one transaction and must be short, because its locks are kept until the commit. It rewrites and scans
 // none of the tables that grow: events, runs, steps, hooks, waits, messages, message_keys, streams and stream_chunks.

@@ -3,7 +3,7 @@ module github.com/stepwell-dev/stepwell/sdk/stepwellotel
 go 1.26.0
 
 require (
-	github.com/stepwell-dev/stepwell/sdk v0.0.0
+	github.com/stepwell-dev/stepwell/sdk v0.1.0
 	go.opentelemetry.io/otel v1.47.0
 	go.opentelemetry.io/otel/metric v1.47.0
 	go.opentelemetry.io/otel/trace v1.47.0

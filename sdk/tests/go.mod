@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	github.com/stepwell-dev/stepwell v0.0.0
-	github.com/stepwell-dev/stepwell/sdk v0.0.0
+	github.com/stepwell-dev/stepwell/sdk v0.1.0
 	go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp v0.71.0
 	go.opentelemetry.io/otel/sdk/metric v1.47.0
 	go.opentelemetry.io/proto/otlp v1.11.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import importlib.metadata
 import os
 import secrets
 import time
@@ -24,6 +25,17 @@ _ATTEMPTS = 5  # of a request that gets no answer, or one that asks for repetiti
 _FOLLOW_ATTEMPTS = 12  # in a row that fail while a stream is followed
 _TIMEOUT = 30.0  # seconds of a request, beside those that the server waits
 _POLL = 30  # seconds for which the server waits for the end of a run
+
+
+def _user_agent() -> str:
+    """The name of this package, with its version if it is installed."""
+    try:
+        return "stepwell-python/" + importlib.metadata.version("stepwell")
+    except importlib.metadata.PackageNotFoundError:
+        return "stepwell-python"
+
+
+_USER_AGENT = _user_agent()
 
 
 class APIError(StepwellError):
@@ -266,7 +278,7 @@ class Client:
     ) -> Any:  # fmt: skip
         """Sends any request of docs/api.md, and returns the JSON of its answer."""
         url = f"{self.url}{path}" + (f"?{urlencode(query)}" if query else "")
-        headers = {"Content-Type": "application/json", "User-Agent": "stepwell-python", **(headers or {})}
+        headers = {"Content-Type": "application/json", "User-Agent": _USER_AGENT, **(headers or {})}
         if self.api_key:
             headers["Authorization"] = f"Bearer {self.api_key}"
         data = codec.dumps(body) if body is not None else None
