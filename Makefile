@@ -235,6 +235,11 @@ release-test: ## Make a release twice, compare the bytes, and try what it has be
 	@mkdir -p $(dir $(TIMES))
 	$(GOTEST) -C release -count=1 -timeout 60m ./...
 
+# Builds Helm's libraries, which takes minutes the first time.
+.PHONY: chart-test
+chart-test: ## Render the Helm chart, and check it and the other manifests against the types of Kubernetes
+	$(GO) -C release/chart test -count=1 ./...
+
 .PHONY: clean
 clean: ## Remove build output and the data of make run
 	rm -rf bin dist .data ui/node_modules $(APP)/node_modules $(APP)/.well-known $(APP)/.swc

@@ -71,9 +71,10 @@ func checkOut(ctx context.Context, repository, version, folder string) (source, 
 
 // versions are the files that state the version, and how.
 var versions = map[string]string{
-	"clients/world/package.json": `"version": "%s"`,
-	"sdk/python/pyproject.toml":  `version = "%s"`,
-	"sdk/stepwellotel/go.mod":    "stepwell/sdk v%s",
+	"clients/world/package.json":      `"version": "%s"`,
+	"deploy/helm/stepwell/Chart.yaml": "\nversion: %[1]s\nappVersion: %[1]s\n",
+	"sdk/python/pyproject.toml":       `version = "%s"`,
+	"sdk/stepwellotel/go.mod":         "stepwell/sdk v%s",
 }
 
 // checkVersions returns what states another version.
