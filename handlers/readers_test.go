@@ -48,6 +48,35 @@ func TestReadersAreLimited(t *testing.T) {
 	}
 }
 
+// TestMessageThatWaits for its answer is a reader. If there are too many, it is sent without waiting.
+func TestMessageThatWaits(t *testing.T) {
+	t.Parallel()
+	l := newReaders(1)
+	request := func(handle echo.HandlerFunc) {
+		t.Helper()
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		r.Header.Set("Prefer", "wait=1")
+		c := echo.New().NewContext(r, httptest.NewRecorder())
+		c.SetPath(nativePath + "/runs/:id/inbox/:name")
+		c.Set("stepwell.identity", auth.Identity{Project: "p"})
+		if err := l.middleware(handle)(c); err != nil {
+			t.Error(err)
+		}
+	}
+	waits := map[string]bool{}
+	request(func(c echo.Context) error {
+		waits["first"] = waitsForRun(c)
+		request(func(c echo.Context) error {
+			waits["second"] = waitsForRun(c)
+			return nil
+		})
+		return nil
+	})
+	if !waits["first"] || waits["second"] || len(waits) != 2 || len(l.projects) != 0 {
+		t.Errorf("waited: %v; left: %v", waits, l.projects)
+	}
+}
+
 // TestStartThatWaits: it is a reader while it waits, and has no room as a start any more. If there are too many
 // readers, it starts without waiting.
 func TestStartThatWaits(t *testing.T) {
