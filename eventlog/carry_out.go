@@ -43,10 +43,7 @@ func (l *Log) write(ctx context.Context, c call) (_ decision, err error) {
 	if c.start, err = l.quotas.newStart(ctx, c); err != nil {
 		return decision{}, err
 	}
-	d, ok, err := l.appendOptimistic(ctx, c)
-	if !ok && err == nil {
-		err = l.findStarted(ctx, c)
-	}
+	d, ok, err := l.writeAtOnce(ctx, c)
 	for !ok && (err == nil || c.start.lostKey(err)) {
 		d, err = l.appendLocked(ctx, c)
 		ok = err == nil
@@ -81,6 +78,15 @@ func (l *Log) write(ctx context.Context, c call) (_ decision, err error) {
 		l.AnnounceReply(c.project, c.runID, step)
 	}
 	return d, nil
+}
+
+// writeAtOnce is [Log.appendOptimistic], and fails as [Log.findStarted] does if that reports false.
+func (l *Log) writeAtOnce(ctx context.Context, c call) (decision, bool, error) {
+	d, ok, err := l.appendOptimistic(ctx, c)
+	if !ok && err == nil {
+		err = l.findStarted(ctx, c)
+	}
+	return d, ok, err
 }
 
 // whenDurable returns the outcome of a request that wrote nothing, once the events that it is based on are durable. An

@@ -84,8 +84,8 @@ func (e *startedBefore) Error() string {
 	return "run " + string(e.run.ID) + " was started with the same key"
 }
 
-// findStarted fails with a *[startedBefore] if the call is to create a run that was started earlier. Most keys are new, so
-// this is looked for only when the run could not be created at once.
+// findStarted fails with a *[startedBefore] if the call is to create a run that was started earlier. Most keys are new,
+// so this is looked for only when the run could not be created at once.
 func (l *Log) findStarted(ctx context.Context, c call) error {
 	if len(c.requests) == 0 || c.requests[0].Type != entities.EventRunCreated {
 		return nil
