@@ -1,6 +1,7 @@
 package rest_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
 )
@@ -196,5 +198,57 @@ func TestRacingWritesAreWrittenOnce(t *testing.T) {
 	}
 	if next["rh_run"] != chunks || next["rh_step"] != accepted["rh_step"] {
 		t.Errorf("the stream has %v, and accepted were %v", next, accepted)
+	}
+}
+
+// TestAWriteKeepsItsCall: while what an attempt writes is being written, no other attempt gets the lease, so nothing of
+// the first comes after the second has begun.
+func TestAWriteKeepsItsCall(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	id := a.writer(t, "")
+	a.sendCall(t, id, "stream", "rh_step", `{"stream":"s","chunks":[1]}`)
+	tx, err := a.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := tx.Exec(t.Context(), `SELECT FROM streams WHERE run_id = $1 FOR UPDATE`, id); err != nil {
+		t.Fatal(err)
+	}
+	written, changed := make(chan int, 1), make(chan error, 1)
+	go func() { written <- a.sendCall(t, id, "stream", "rh_step", `{"stream":"s","from":1,"chunks":[2]}`) }()
+	a.untilWaiting(t, 1, changed)
+	go func() {
+		_, err := a.pool.Exec(t.Context(), `UPDATE messages SET lease = 'rh_again' WHERE lease = 'rh_step'`)
+		changed <- err
+	}()
+	a.untilWaiting(t, 2, changed)
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := <-written, <-changed; got != http.StatusNoContent || err != nil {
+		t.Errorf("the write got %d, and the change of the lease %v", got, err)
+	}
+}
+
+// untilWaiting waits until so many transactions of the database wait for locks. The lease must not change before.
+func (a api) untilWaiting(t *testing.T, want int, changed <-chan error) {
+	t.Helper()
+	again, end := time.NewTicker(10*time.Millisecond), time.After(time.Minute)
+	defer again.Stop()
+	for waiting := 0; waiting < want; {
+		select {
+		case <-again.C:
+		case err := <-changed:
+			t.Fatalf("the lease has changed during a write (%v)", err)
+		case <-end:
+			t.Fatalf("%d transactions wait, want %d", waiting, want)
+		}
+		err := a.pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting)
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }
