@@ -27,6 +27,8 @@ const (
 	HeaderRun = "Stepwell-Run"
 	// HeaderIdempotencyKey is the same for all attempts of the same work.
 	HeaderIdempotencyKey = "Idempotency-Key"
+	// HeaderFeatures lists what a function can do beyond workflows and steps, in its answer to OPTIONS.
+	HeaderFeatures = "Stepwell-Features"
 )
 
 // FlowScheme begins the address of a deployment that is a version of a flow, which the server answers itself.
@@ -40,11 +42,14 @@ const LockFlows = `SELECT pg_advisory_xact_lock(hashtextextended('stepwell flows
 const (
 	TypeWorkflow = "workflow"
 	TypeStep     = "step"
+	// TypeCheck replays a log and executes nothing. Only a function that has named it in [HeaderFeatures] is called with
+	// it: another one may take it for TypeWorkflow.
+	TypeCheck = "check"
 )
 
 // Call is the JSON body that the server POSTs to a function.
 type Call struct {
-	// Type is TypeWorkflow or TypeStep.
+	// Type is TypeWorkflow, TypeStep or TypeCheck.
 	Type string `json:"type"`
 	// Invocation identifies this call. It is invalid once the call has ended.
 	Invocation string `json:"invocation"`

@@ -82,5 +82,10 @@ func (e *ForkTooLargeError) Error() string {
 		"or go on from an earlier place", e.Limit, e.What)
 }
 
+// OfLog returns what is wrong with the log alone.
+func (e *ForkTooLargeError) OfLog() string {
+	return fmt.Sprintf("its log has more than %d %s", e.Limit, e.What)
+}
+
 // Is makes errors.Is(err, ErrForkTooLarge) true.
 func (e *ForkTooLargeError) Is(target error) bool { return target == ErrForkTooLarge }

@@ -16,6 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/capacity/limit"
 	"github.com/stepwell-dev/stepwell/contract/approval"
+	"github.com/stepwell-dev/stepwell/engine"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/entities/inbox"
@@ -103,6 +104,7 @@ var statuses = []struct {
 	{entities.ErrKeyTaken, http.StatusConflict, "key_taken"},
 	{entities.ErrKeyReused, http.StatusConflict, "idempotency_mismatch"},
 	{entities.ErrForkRefused, http.StatusConflict, "fork_refused"},
+	{engine.ErrCheckRefused, http.StatusConflict, "check_refused"},
 	{entities.ErrForkTooLarge, http.StatusRequestEntityTooLarge, "fork_too_large"},
 	{flow.ErrPayloadTooLarge, http.StatusRequestEntityTooLarge, "payload_too_large"},
 	{flow.ErrFaults, http.StatusUnprocessableEntity, "invalid_flow"},

@@ -17,6 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/capacity/limit"
 	"github.com/stepwell-dev/stepwell/contract/approval"
+	"github.com/stepwell-dev/stepwell/engine"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/entities/inbox"
@@ -133,6 +134,7 @@ func TestStatusOfEveryError(t *testing.T) {
 		{&entities.KeyTakenError{Key: "k", RunID: "wrun_1"}, 409, "key_taken"},
 		{entities.ErrKeyReused, 409, "idempotency_mismatch"},
 		{&entities.ForkRefusedError{Reason: entities.ForkLimits, Text: "try again"}, 409, "fork_refused"},
+		{&engine.CheckRefusedError{Reason: "r"}, 409, "check_refused"},
 		{entities.ErrForkTooLarge, 413, "fork_too_large"},
 		{flow.CheckSize(make([]byte, flow.MaxPayload+1)), 413, "payload_too_large"},
 		{flow.Faults{{Line: 1, Column: 1, Code: flow.CodeMissing, Message: "the document is empty"}}, 422, "invalid_flow"},

@@ -214,6 +214,7 @@ var testRequests = []testRequest{
 	{route: "GET /v1/pauses", foreign: 200},
 	{route: "PUT /v1/pauses/:kind/:name", path: "/v1/pauses/deployment/{spare}", body: `{"note":"n"}`, foreign: 404},
 	{route: "DELETE /v1/pauses/:kind/:name", path: "/v1/pauses/deployment/{paused}", foreign: 404},
+	{route: "POST /v1/deployments/:id/check", path: "/v1/deployments/{spare}/check", body: `{"limit":1}`, foreign: 404},
 	{route: "DELETE /v1/deployments/:id", path: "/v1/deployments/{spare}", foreign: 404},
 	{route: "POST /v1/work", body: `{"deployment":"app-worker","worker":"w","slots":1,"calls":["rh_none"]}`, foreign: 200},
 	{route: "GET /v1/secrets", foreign: 200},

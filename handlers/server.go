@@ -221,6 +221,7 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 	counts, signingKeys := stats.NewReader(o.Pool, o.Log.Now), admin.NewSigningKeys(o.Pool, o.Log.Now)
 	(&rest.Server{
 		Log: o.Log, Streams: o.Streams, Queue: o.Queue, Runs: o.runs, Secrets: secrets,
+		Checker:   engine.NewChecker(o.Queue, queue.NewCaller(o.Allowed, o.Queue.NewSigner(o.Log.Now, o.Logger))),
 		Scheduler: scheduler.New(o.Queue, o.Log), Flows: registry.New(o.Pool, func() time.Time { return o.Log.Now() }),
 		Collector: collector.New(o.Queue, o.Log), Triggers: o.runs.Triggers(),
 		Limits:      limits,

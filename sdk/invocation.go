@@ -111,6 +111,10 @@ func (a *App) invoke(ctx context.Context, c call) (got answer, err error) {
 	}
 	x.begin(ctx, c, host)
 	x.sender = a.newSender(ctx, host, x.offers("stream"), func(error) {})
+	if c.Type == typeCheck {
+		defer x.engine.Close()
+		return x.advance(ctx, c)
+	}
 	info := InvocationInfo{x.info, c.Attempt, len(c.Events), x.warm, c.trace}
 	err = around(ctx, info, a.serving.aroundInvocations, func(ctx context.Context) (err error) {
 		if got, err = x.advance(ctx, c); err == nil {
@@ -128,6 +132,9 @@ func (a *App) invoke(ctx context.Context, c call) (got answer, err error) {
 
 // execution returns the execution that a call goes on with: one that is kept, or a new one.
 func (a *App) execution(d Definition, c call) (*execution, error) {
+	if c.Type == typeCheck {
+		return a.newExecution(d, c), nil
+	}
 	kept := a.serving.kept.take(c.Run.ID)
 	if c.Since == 0 {
 		if kept != nil {

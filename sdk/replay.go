@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 
 	"github.com/stepwell-dev/stepwell/sdk/internal/engine"
@@ -35,6 +36,27 @@ func (e *ReplayError) Error() string {
 
 // Unwrap returns the cause, such as an error with the code diverged.
 func (e *ReplayError) Unwrap() error { return e.cause }
+
+const (
+	// typeCheck is the type of a call that replays a log and executes nothing.
+	typeCheck = "check"
+	// featuresHeader lists what an app can be called with beyond workflows and steps.
+	featuresHeader = "Stepwell-Features"
+)
+
+// serveCheck replays the log of an open run with the app's code, which is to go on with it later. No step is executed,
+// nothing is written, and no interceptor is called.
+func (a *App) serveCheck(request context.Context, c call) reply {
+	n := len(c.Events)
+	if n == 0 || c.Events[n-1].Seq != int64(n) {
+		return errorReply(http.StatusBadRequest, failure{Message: "a check has the whole log"})
+	}
+	r := &replay{app: a, call: c, events: c.Events}
+	if err := r.invoke(request, n); err != nil {
+		return errorReply(http.StatusInternalServerError, encodeError(err))
+	}
+	return jsonReply(http.StatusOK, map[string]int{"replayed": n})
+}
 
 // mostPrefixes limits how many invocations of one run are replayed.
 const mostPrefixes = 100
@@ -71,7 +93,7 @@ var worldEvents = []string{
 }
 
 func (a *App) newReplay(log RunLog) (*replay, error) {
-	r := &replay{app: a, call: call{Type: "workflow", Attempt: 1}}
+	r := &replay{app: a, call: call{Type: typeCheck, Attempt: 1}}
 	r.call.Server.Features = append(slices.Clone(required), "continueAs", "reply")
 	if err := json.Unmarshal(log.Run, &r.call.Run); err != nil {
 		return nil, err

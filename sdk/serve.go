@@ -114,6 +114,11 @@ func (a *App) checkServer() error {
 }
 
 func (a *App) serve(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodOptions { // the server asks what it may call the app with
+		w.Header().Set(featuresHeader, typeCheck)
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
 	var c call
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, longestCall))
 	if err == nil {
@@ -141,6 +146,8 @@ func (a *App) reply(ctx context.Context, c call) reply {
 		return a.serveWorkflow(ctx, c)
 	case "step":
 		return a.serveStep(ctx, c)
+	case typeCheck:
+		return a.serveCheck(ctx, c)
 	default:
 		return errorReply(http.StatusBadRequest, failure{Message: fmt.Sprintf("unknown type of call %q", c.Type)})
 	}

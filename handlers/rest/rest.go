@@ -16,6 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/admin/access"
 	"github.com/stepwell-dev/stepwell/capacity/limit"
+	"github.com/stepwell-dev/stepwell/capacity/share"
 	"github.com/stepwell-dev/stepwell/engine"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
@@ -40,6 +41,7 @@ type Server struct {
 	Streams     *read.Streams
 	Queue       *queue.Queue
 	Runs        *engine.Engine
+	Checker     *engine.Checker
 	Scheduler   *scheduler.Scheduler
 	Flows       *registry.Registry
 	Collector   *collector.Collector
@@ -68,6 +70,7 @@ type Server struct {
 	// Set by Register:
 	decoding decoding
 	pages    pages
+	checks   checks
 	live     *live.Followers[liveRun]
 }
 
@@ -307,6 +310,7 @@ var routes = []struct {
 	{"PUT /deployments/:id", auth.Register, (*Server).putDeployment},
 	{"PATCH /deployments/:id", auth.Register, (*Server).patchDeployment},
 	{"DELETE /deployments/:id", auth.Admin, (*Server).removeDeployment},
+	{"POST /deployments/:id/check", auth.Admin, (*Server).checkDeployment},
 	{"POST /work", auth.Register, (*Server).takeCalls},
 
 	// Pauses.
@@ -370,6 +374,7 @@ func (s *Server) Register(g auth.Routes) {
 		Viewers: s.Viewers,
 	})
 	s.decoding, s.pages = newDecoding(runtime.GOMAXPROCS(0), s.Log.Now), newPages(runtime.GOMAXPROCS(0))
+	s.checks = checks{s.Checker, share.NewPool(checkSlots)}
 	g.Use(validateQuery)
 	g.NotFound(notFound)
 	for _, route := range routes {

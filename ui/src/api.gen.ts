@@ -1096,6 +1096,25 @@ export type CopiedRuns = {
   cursor?: string;
 };
 
+export type CheckedRuns = {
+  checked: number;
+  replayed: number;
+  diverged: number;
+  blocked: number;
+  unchecked: number;
+  runs: Array<CheckedRun>;
+  more: boolean;
+  cursor?: string;
+};
+
+export type CheckedRun = {
+  runId: string;
+  workflow: string;
+  verdict: "diverges" | "blocks" | "unchecked";
+  code?: string;
+  message: string;
+};
+
 export type RefusedRun = {
   runId: string;
   message: string;
@@ -2224,6 +2243,17 @@ export interface Api {
     query: {  };
     body: null;
     answer: null;
+  };
+  // Replay the open runs of a deployment before their code changes
+  "POST /v1/deployments/{id}/check": {
+    path: { "id": string };
+    query: {  };
+    body: {
+      url?: string;
+      limit?: number;
+      cursor?: string;
+    };
+    answer: CheckedRuns;
   };
   // List what is paused, the oldest pause first
   "GET /v1/pauses": {

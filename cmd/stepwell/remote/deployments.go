@@ -48,12 +48,54 @@ func (c addDeploymentCmd) Run(ctx context.Context, s *Session) error {
 type moveDeploymentCmd struct {
 	ID  string `arg:"" help:"The deployment's ID."`
 	URL string `arg:"" help:"The app's new URL, such as http://127.0.0.1:3000."`
+
+	Check bool `help:"Move nothing: only replay the open runs with the code at the URL, which executes nothing."`
 }
 
-// Run moves the deployment.
+// Run moves the deployment, or checks which of its runs could go on.
 func (c moveDeploymentCmd) Run(ctx context.Context, s *Session) error {
+	if c.Check {
+		return c.check(ctx, s)
+	}
 	body := jsonBody{"url": c.URL}
 	return s.change(ctx, http.MethodPatch, path("deployments", c.ID), body, "moved %s to %s", c.ID, c.URL)
+}
+
+var checkedColumns = []column[api.CheckedRun]{
+	{"RUN", func(r api.CheckedRun) any { return r.RunID }},
+	{"WORKFLOW", func(r api.CheckedRun) any { return r.Workflow }},
+	{"VERDICT", func(r api.CheckedRun) any { return r.Verdict }},
+	{"CODE", func(r api.CheckedRun) any { return r.Code }},
+	{"MESSAGE", func(r api.CheckedRun) any { return r.Message }},
+}
+
+// check prints the open runs that do not replay, and fails if there are any.
+func (c moveDeploymentCmd) check(ctx context.Context, s *Session) error {
+	body := jsonBody{"url": c.URL}
+	table := tablePrinter[api.CheckedRun]{Session: s, columns: checkedColumns}
+	checked, replayed := int64(0), int64(0)
+	for more := true; more; {
+		var found api.CheckedRuns
+		raw, err := s.client.call(ctx, http.MethodPost, path("deployments", c.ID, "check"), body, &found)
+		if err != nil {
+			return err
+		}
+		if s.json {
+			err = s.printJSON(raw)
+		} else if len(found.Runs) > 0 {
+			err = table.table(found.Runs)
+		}
+		if err != nil {
+			return err
+		}
+		checked, replayed = checked+found.Checked, replayed+found.Replayed
+		body["cursor"], more = found.Cursor, found.More
+	}
+	if replayed < checked {
+		return exitError{ExitConflict, fmt.Errorf("%d of %d open runs do not replay at %s", checked-replayed, checked, c.URL)}
+	}
+	s.note("all %d open runs replay at %s", checked, c.URL)
+	return nil
 }
 
 var deploymentColumns = []column[api.Deployment]{

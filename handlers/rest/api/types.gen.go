@@ -469,6 +469,51 @@ type ChangedMessages struct {
 	More bool `json:"more"`
 }
 
+// CheckDeploymentBody defines model for CheckDeploymentBody.
+type CheckDeploymentBody struct {
+	// URL Where the new code is: an http or https URL.
+	URL   string `json:"url,omitempty,omitzero"`
+	Limit int64  `json:"limit,omitempty,omitzero"`
+
+	// Cursor `cursor` of the last answer.
+	Cursor string `json:"cursor,omitempty,omitzero"`
+}
+
+// CheckedRun defines model for CheckedRun.
+type CheckedRun struct {
+	RunID    string `json:"runId"`
+	Workflow string `json:"workflow"`
+
+	// Verdict `diverges`: the code asks for something else than the log has. `blocks`: it comes to another error that blocks the
+	// run, such as a workflow that it does not have. `unchecked`: nothing is known.
+	Verdict string `json:"verdict"`
+
+	// Code That of the error.
+	Code    string `json:"code,omitempty,omitzero"`
+	Message string `json:"message"`
+}
+
+// CheckedRuns defines model for CheckedRuns.
+type CheckedRuns struct {
+	// Checked The number of runs of which something is said.
+	Checked int64 `json:"checked"`
+
+	// Replayed How many of them the code can go on with.
+	Replayed  int64 `json:"replayed"`
+	Diverged  int64 `json:"diverged"`
+	Blocked   int64 `json:"blocked"`
+	Unchecked int64 `json:"unchecked"`
+
+	// Runs Those that do not replay.
+	Runs []CheckedRun `json:"runs"`
+
+	// More Whether there may be more runs.
+	More bool `json:"more"`
+
+	// Cursor Where the next request goes on; only with `more`.
+	Cursor string `json:"cursor,omitempty,omitzero"`
+}
+
 // Chunk defines model for Chunk.
 type Chunk struct {
 	// Index The position in the stream.

@@ -136,6 +136,9 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = 120  # seconds that a connection may be idle
 
+    def do_OPTIONS(self) -> None:
+        self.do_POST()
+
     def do_POST(self) -> None:
         self._count(1)
         try:
@@ -149,12 +152,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.changed.notify_all()
 
     def _post(self) -> None:
-        length = self.headers.get("Content-Length") or ""
+        length = self.headers.get("Content-Length") or ("0" if self.command == "OPTIONS" else "")
         if not length.isdigit() or int(length) > LONGEST_CALL:
             self.close_connection = True
             return self._answer(refusal(413, f"a call has a length of at most {LONGEST_CALL} bytes"))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        self._answer(self.server.app.handle("POST", self.path, headers, self.rfile.read(int(length))))
+        self._answer(self.server.app.handle(self.command, self.path, headers, self.rfile.read(int(length))))
         self.close_connection = self.close_connection or self.server.app.stopping
 
     def _answer(self, r: Response) -> None:

@@ -251,6 +251,44 @@ def meet_cancel() -> None:
     check("cancelled", cleaned[-1:], ["cleaned up"])
 
 
+@app.workflow
+def waiting(run: SyncRun) -> Any:
+    paid = run.step(work, "paid")
+    run.do(lambda: executed.append("said"), name="say")
+    run.sleep(3600)
+    return paid
+
+
+def meet_check(url: str) -> None:
+    """Replays an open run with the code that there is, and with other code, before it goes there."""
+    run = client.start(waiting)
+    until("it waits", lambda: any(e["type"] == "wait_created" for e in run.events()))
+    other = stepwell.App("other")  # signed, as the first one
+    attempts: list[str] = []
+
+    @other.step(name="work")
+    def other_work(what: Any) -> Any:
+        attempts.append("step")
+
+    @other.workflow(name="waiting")
+    def other_waiting(run: SyncRun) -> Any:
+        run.do(lambda: attempts.append("first"), name="first")
+        return run.step(other_work, "paid")
+
+    ports: list[int] = []
+    ready = threading.Event()
+    serving = {"ready": lambda port: (ports.append(port), ready.set())}
+    threading.Thread(target=stepwell.serve, args=(other, 0), kwargs=serving, daemon=True).start()
+    ready.wait(10)
+    seen, length = len(executed), len(list(run.events()))
+    got = client.request("POST", "/v1/deployments/live/check", {"url": url})
+    check("its own code", [got["replayed"] == got["checked"] > 0, got["runs"]], [True, []])
+    got = client.request("POST", "/v1/deployments/live/check", {"url": f"http://127.0.0.1:{ports[0]}/"})
+    check("other code", [r["verdict"] for r in got["runs"] if r["runId"] == run.id], ["diverges"])
+    check("what checks do", [attempts, len(executed) - seen, len(list(run.events())) - length], [[], 0, 0])
+    run.cancel("checked")
+
+
 def main() -> None:
     check("parallel", client.start(parallel).wait(60), [780, True, [1, 2], 64, 7, "late", "busy", [7, 2]])
     check("values", client.start(values).wait(60), [True, "by name", 0])
@@ -306,3 +344,4 @@ if __name__ == "__main__":
         ready.wait(10)
         client.register("live", f"http://127.0.0.1:{ports[0]}/functions/live")
         main()
+        meet_check(f"http://127.0.0.1:{ports[0]}/functions/live")
