@@ -11,8 +11,8 @@ func RunStream(runID RunID, name string) StreamName {
 	return StreamName(runStream + string(runID) + " " + name)
 }
 
-// OfRun returns the run that a stream belongs to, and its name there; false if it is none that functions of the contract
-// write.
+// OfRun returns the run that a stream belongs to, and its name there; false if it is none that functions of the
+// contract write.
 func (n StreamName) OfRun() (runID RunID, name string, ok bool) {
 	rest, ok := strings.CutPrefix(string(n), runStream)
 	if !ok {

@@ -81,8 +81,9 @@ func New(pool *pgxpool.Pool, schema string, hub *pg.Hub) (*Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &Queue{pool: pool, sessions: pool, pauses: pauses{pool: pool}, group: pg.NewGroupCommit(pool), hub: hub, issuer: issuer,
-		polls:      pull.NewPolls[world.App, Delivery](),
+	q := &Queue{
+		pool: pool, sessions: pool, group: pg.NewGroupCommit(pool), hub: hub, issuer: issuer,
+		pauses: pauses{pool: pool}, polls: pull.NewPolls[world.App, Delivery](),
 		workers:    pull.NewWorkers(func(a world.App) string { return string(a.Project) }),
 		processors: share.NewProcessors(runtime.GOMAXPROCS(0)),
 	}

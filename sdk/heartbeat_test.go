@@ -47,8 +47,8 @@ func (s *beatServer) become(status int) int {
 	return len(s.bodies)
 }
 
-// call calls a step with this function, and returns the answer.
-func (s *beatServer) call(t *testing.T, fn func(context.Context) error) *httptest.ResponseRecorder {
+// call calls a step with this function.
+func (s *beatServer) call(t *testing.T, fn func(context.Context) error) {
 	t.Helper()
 	app, _ := newTestApp(NewStep[string, None]("step").Bind(func(ctx context.Context, _ string) (None, error) {
 		return None{}, fn(ctx)
@@ -58,11 +58,9 @@ func (s *beatServer) call(t *testing.T, fn func(context.Context) error) *httptes
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(
 		`{"type":"step","invocation":"rh_1","token":"token","server":{"features":["heartbeat"]},`+
 			`"run":{"id":"wrun_1"},"step":{"id":"s","name":"step","input":"in","progress":{"rows":3}}}`)))
-	return w
 }
 
 // TestHeartbeatsAreCoalesced: a loop of heartbeats sends one in a second, with the newest progress.

@@ -33,8 +33,8 @@ func (k *StreamKind[T]) Name() string { return k.name }
 // Streamer writes to the streams of a run. In workflows it is the [*Context], in steps it comes from [Streams].
 //
 // Chunks are sent in the background, at most ten times in a second, and those of one writer arrive in the order in
-// which it has written them, each once. When the result of a step is recorded, all that it has written is there, and before
-// a workflow waits, what that has written.
+// which it has written them, each once. When the result of a step is recorded, all that it has written is there, and
+// before a workflow waits, what that has written.
 //
 // Each attempt of a step writes its own chunks, after those of attempts that have failed: who minds puts
 // StepInfo.Attempt of [Info] into them. A workflow's chunk is written once, however often its code is repeated.
@@ -95,8 +95,8 @@ func (w *Context) stream(name string, chunk json.RawMessage) {
 }
 
 // Follow yields the chunks of a run's stream, beginning with one index, as they are written, until the stream is
-// closed. A negative index counts from the present end. It waits for a stream that nobody has written yet: until the run ends.
-// It outlives restarts of the server. An error is the last element.
+// closed. A negative index counts from the present end. It waits for a stream that nobody has written yet: until the
+// run ends. It outlives restarts of the server. An error is the last element.
 func (k *StreamKind[T]) Follow(ctx context.Context, c *Client, runID string, from int64) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		f := follower{c: c, path: apiPath("runs", runID, "streams", k.name, "tail"), from: from}

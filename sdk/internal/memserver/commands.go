@@ -230,6 +230,9 @@ func (s *Server) Command(r *Run, body []byte, after int64) ([]Event, error) {
 	return slices.Clone(r.Log[after:]), nil
 }
 
+// lastCommands are the types of commands that end a run, and so an answer.
+var lastCommands = []string{"complete", "fail", "cancelled", "continueAs"}
+
 // check refuses commands that the server would refuse.
 func (r *Run) check(c command, last bool) error {
 	for _, e := range r.Log {
@@ -238,7 +241,7 @@ func (r *Run) check(c command, last bool) error {
 			return fmt.Errorf("the log has it as %q: the code has changed", e.Data["stepName"])
 		}
 	}
-	if (c.Type == "complete" || c.Type == "fail" || c.Type == "cancelled" || c.Type == "continueAs") && !last {
+	if slices.Contains(lastCommands, c.Type) && !last {
 		return errors.New("it is not the last one")
 	}
 	for name, seq := range c.Read {
