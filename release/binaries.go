@@ -27,7 +27,8 @@ func (t target) env() []string {
 
 // build builds the server. The binary has in it what it was built from: `stepwell version` prints it.
 func build(ctx context.Context, folder string, t target, out string) error {
-	_, err := output(ctx, folder, t.env(), "go", "build", "-trimpath", "-buildvcs=true", "-ldflags=-s -w", "-o", out, "./cmd/stepwell")
+	_, err := output(ctx, folder, t.env(), "go", "build", "-trimpath", "-buildvcs=true", "-ldflags=-s -w",
+		"-o", out, "./cmd/stepwell")
 	return err
 }
 

@@ -71,7 +71,8 @@ func configOf(image v1.Image, arch string, at time.Time, labels map[string]strin
 		Cmd:          []string{"serve"},
 		Labels:       maps.Clone(labels),
 		Healthcheck: &v1.HealthConfig{
-			Test: []string{"CMD", "/stepwell", "health"}, Interval: 5 * time.Second, Timeout: 5 * time.Second, StartPeriod: 30 * time.Second,
+			Test: []string{"CMD", "/stepwell", "health"}, Interval: 5 * time.Second, Timeout: 5 * time.Second,
+			StartPeriod: 30 * time.Second,
 		},
 	}
 	return config

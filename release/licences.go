@@ -49,7 +49,7 @@ func (r release) licencesOf(ctx context.Context, t target) error {
 	for _, name := range sorted(folders) {
 		licences, err := licencesIn(folders[name])
 		if err != nil || licences == "" {
-			faults = append(faults, fmt.Errorf("found no licence of %s in %s (%v)", name, folders[name], err))
+			faults = append(faults, fmt.Errorf("found no licence of %s in %s (%w)", name, folders[name], err))
 		}
 		fmt.Fprintf(&text, "%s\n%s\n\n%s\n\n", name, strings.Repeat("=", len(name)), licences)
 	}

@@ -47,7 +47,8 @@ func checkOut(ctx context.Context, repository, version, folder string) (source, 
 	if s.commit, err = output(ctx, repository, nil, "git", "rev-parse", "HEAD"); err != nil {
 		return s, err
 	}
-	tagged, err := output(ctx, repository, nil, "git", "rev-parse", "--verify", "--quiet", "refs/tags/"+version+"^{commit}")
+	tagged, err := output(ctx, repository, nil, "git", "rev-parse", "--verify", "--quiet",
+		"refs/tags/"+version+"^{commit}")
 	if err == nil && tagged != s.commit {
 		return s, fmt.Errorf("the tag %s is the commit %s: check it out", version, tagged)
 	}
