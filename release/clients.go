@@ -80,7 +80,7 @@ func (r release) repack(name string) error {
 			continue
 		}
 		var text strings.Builder
-		if _, err := io.Copy(&text, archive); err != nil { //nolint:gosec // our own file
+		if _, err := io.Copy(&text, archive); err != nil {
 			return err
 		}
 		if err := writeAll(folder, map[string]string{header.Name: text.String()}); err != nil {
