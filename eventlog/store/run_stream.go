@@ -41,7 +41,8 @@ func LockRunStream(
 }
 
 // WriteRunStream queues the append of chunks to a stream that [LockRunStream] has locked, and closes it if it is to
-// be closed. The writer's next chunk has the index next.
+// be closed. The writer's next chunk has the index next. Who writes none leaves no row: there is no limit of writers but
+// that of chunks.
 func WriteRunStream(
 	b *pgx.Batch, s OpenStream, writer, attempt string, next int64, chunks [][]byte, closes bool,
 ) {
@@ -57,6 +58,9 @@ func WriteRunStream(
 		INSERT INTO stream_chunks (stream_id, idx, data)
 		SELECT $1, $5 + ord - 1, data FROM unnest($2::bytea[]) WITH ORDINALITY AS new (data, ord)`,
 		s.ID, chunks, sizeOf(chunks), closes, s.Chunks)
+	if len(chunks) == 0 {
+		return
+	}
 	b.Queue(`
 		INSERT INTO stream_writers (stream_id, writer, attempt, next) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (stream_id, writer) DO UPDATE SET attempt = excluded.attempt, next = excluded.next`,

@@ -118,6 +118,15 @@ func TestStreamsOfARunEndWithIt(t *testing.T) {
 	send(`{"stream":"done","chunks":[1],"close":true}`, 204)
 	send(`{"stream":"done","chunks":[1],"close":true}`, 204)
 	send(`{"stream":"done","from":1,"chunks":[2]}`, 409)
+	for n := range 5 { // they write nothing
+		body := fmt.Sprintf(`{"stream":"done","close":true,"step":"inline%d","attempt":1}`, n)
+		if got := a.sendCall(t, id, "stream", "rh_run", body); got != 204 {
+			t.Errorf("%s: got %d", body, got)
+		}
+	}
+	if got := a.count(t, "stream_writers"); got != 2 {
+		t.Errorf("got %d writers that are remembered, want that of each stream", got)
+	}
 	closed := map[string]bool{}
 	for _, s := range a.get(t, "/v1/runs/"+string(id)+"/streams")["data"].([]any) {
 		closed[s.(object)["name"].(string)] = s.(object)["closedAt"] != nil
