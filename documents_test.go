@@ -36,8 +36,8 @@ func TestDocumentsLinkToFilesThatExist(t *testing.T) {
 	}
 }
 
-// TestDocumentsCiteTestsThatExist keeps docs/guarantees.md true: each promise names the test that would fail, and the
-// package that has it.
+// TestDocumentsCiteTestsThatExist keeps docs/guarantees.md and other pages true: each promise names the test that would
+// fail, and the package that has it.
 func TestDocumentsCiteTestsThatExist(t *testing.T) {
 	t.Parallel()
 	tests := map[string]bool{"TestName": true, "TestCase": true} // the placeholder of CONTRIBUTING.md; a class of Python
@@ -60,16 +60,17 @@ func TestDocumentsCiteTestsThatExist(t *testing.T) {
 	if cited < 100 {
 		t.Errorf("found only %d citations", cited)
 	}
-	const page = "docs/guarantees.md"
-	packaged := regexp.MustCompile("`([a-z0-9/]+)`: ((?:(?:, )?(?:Test|Fuzz|Benchmark)\\w+(?: \\([^()]*\\))?)+)")
-	for _, m := range packaged.FindAllStringSubmatch(text(t, page), -1) {
-		for _, test := range citation.FindAllString(m[2], -1) {
-			if cited--; !in[m[1]+"."+test] {
-				t.Errorf("%s cites %s of %s, which has no such test", page, test, m[1])
+	packaged := regexp.MustCompile("`([a-z0-9/]+)`:\\s((?:(?:,\\s)?(?:Test|Fuzz|Benchmark)\\w+(?: \\([^()]*\\))?)+)")
+	for _, name := range documents(t) {
+		for _, m := range packaged.FindAllStringSubmatch(text(t, name), -1) {
+			for _, test := range citation.FindAllString(m[2], -1) {
+				if cited--; !in[m[1]+"."+test] {
+					t.Errorf("%s cites %s of %s, which has no such test", name, test, m[1])
+				}
 			}
 		}
 	}
-	if cited > 30 { // in tables of other pages, and in sentences
+	if cited > 30 { // in tables, and in sentences
 		t.Errorf("%d citations have no package before them", cited)
 	}
 }
