@@ -186,7 +186,7 @@ func (i *installation) actionsScene(b *tab, order string) {
 	b.look("cancel")
 	b.click("Close")
 	dialogsScene(b)
-	b.until("actions that fit the run", `[...document.querySelectorAll(".actions button")].map((e) => e.innerText).join() === "Rerun …,Cancel …"`)
+	b.until("actions that fit the run", `[...document.querySelectorAll(".actions button")].map((e) => e.innerText).join() === "Rerun …,Pause …,Cancel …"`)
 	b.click("Resume …") // in the box
 	b.until("the hook is read", `document.querySelector("dialog select")?.value === "approval"`)
 	b.look("resume")
