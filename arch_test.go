@@ -63,6 +63,8 @@ var onlyFor = map[string][]string{
 	"github.com/fxamacker/cbor":             {"e2e/model/client", "e2e/record", "entities/codec", "eventlog/payload", "_test.go"},
 	"cel.dev/cel-go":                        {"flow"},
 	"github.com/alecthomas/kong":            {"cmd/stepwell"},
+	"github.com/modelcontextprotocol":       {"cmd/stepwell/remote", "_test.go"},
+	"github.com/google/jsonschema-go":       {"cmd/stepwell/remote"},
 	"github.com/caarlos0/env":               {"cmd/stepwell"},
 	"github.com/klauspost/compress":         {"eventlog/archive", "eventlog/payload", "handlers/rest", "_test.go"},
 	"github.com/minio/minio-go":             {"eventlog/archive"},

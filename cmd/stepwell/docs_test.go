@@ -73,7 +73,7 @@ func TestDocExamplesParse(t *testing.T) {
 	for _, name := range []string{
 		cliDoc, "../../README.md", "../../docs/configuration.md", "../../docs/operations.md", "../../docs/signals.md",
 		"../../docs/collections.md", "../../docs/flows.md", "../../docs/goals.md", "../../docs/schedules.md", "../../docs/limits.md",
-		"../../docs/triggers.md", "../../docs/webhooks.md", "../../examples/function-go/README.md",
+		"../../docs/triggers.md", "../../docs/agents.md", "../../docs/webhooks.md", "../../examples/function-go/README.md",
 		"../../examples/function-python/README.md",
 		"../../examples/sdk-go/README.md",
 	} {

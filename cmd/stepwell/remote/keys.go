@@ -37,12 +37,14 @@ type whoamiCmd struct{}
 
 // Run prints whose key it is, and what it may do.
 func (whoamiCmd) Run(ctx context.Context, s *Session) error {
-	return show(ctx, s, path("whoami"), nil, func(c api.Client) []field {
-		return []field{
-			{"project", c.Project}, {"role", c.Role}, {"actor", c.Actor}, {"key", c.KeyName}, {"expires", c.ExpiresAt},
-			{"operator", c.Operator}, {"server", c.Version},
-		}
-	})
+	return show(ctx, s, path("whoami"), nil, clientFields)
+}
+
+func clientFields(c api.Client) []field {
+	return []field{
+		{"project", c.Project}, {"role", c.Role}, {"actor", c.Actor}, {"key", c.KeyName}, {"expires", c.ExpiresAt},
+		{"operator", c.Operator}, {"server", c.Version},
+	}
 }
 
 // projectFlag selects the project of a command.

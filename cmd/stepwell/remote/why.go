@@ -23,6 +23,10 @@ func (c whyCmd) Run(ctx context.Context, s *Session) error {
 	if err != nil || s.json {
 		return errors.Join(err, s.printJSON(raw))
 	}
+	return s.printExplanation(e)
+}
+
+func (s *Session) printExplanation(e api.Explanation) error {
 	var b strings.Builder
 	say := func(format string, args ...any) { // errors may have several lines
 		text := strings.TrimRight(string(escapeLines(fmt.Sprintf(format, args...))), "\n")
@@ -57,7 +61,7 @@ func (c whyCmd) Run(ctx context.Context, s *Session) error {
 	if !e.Deadline.IsZero() {
 		say("deadline: %s", s.timeAndAge(e.Deadline.Time))
 	}
-	_, err = io.WriteString(s.Stdout, b.String())
+	_, err := io.WriteString(s.Stdout, b.String())
 	return err
 }
 
