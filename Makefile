@@ -215,6 +215,11 @@ golden: ## Rewrite the golden files; review the diff afterwards
 	$(GO) test $$(grep -rl --include='*_test.go' --exclude-dir=node_modules --exclude-dir=sdk 'flag.Bool("update"' . | xargs -n1 dirname | sort -u) -update
 	cd sdk && $(GO) test ./internal/engine -update
 
+.PHONY: llms
+llms: ## Write bin/llms-full.txt, all documentation in one file, for models; docs/llms.txt is its index
+	@mkdir -p bin
+	cat README.md docs/*.md > bin/llms-full.txt
+
 ARCH ?= $(shell $(GO) env GOARCH)
 
 .PHONY: image
