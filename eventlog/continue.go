@@ -64,12 +64,14 @@ func (m *moved) load(b *pgx.Batch, r Request) {
 		SELECT `+columns+` FROM events WHERE run_id = $1 AND seq IN (
 			SELECT created_seq FROM hooks WHERE run_id = $1 AND starts_with(id, $2)) ORDER BY seq`,
 		r.RunID, inbox.HookID(""))
+	// The step of an answer has the ID that inbox.ReplyID returns.
 	const unread = `
 		SELECT seq, sum(octet_length(payload)) OVER (ORDER BY seq) AS bytes FROM events e
 		WHERE run_id = $1 AND type = 'hook_received' AND seq > coalesce(($2::jsonb ->> correlation_id)::bigint, 0)
 			AND EXISTS (SELECT FROM hooks h WHERE h.run_id = $1 AND h.id = e.correlation_id AND starts_with(h.id, $3))
 			AND NOT EXISTS (SELECT FROM events a WHERE a.run_id = $1 AND a.correlation_id <> ''
-				AND a.correlation_id = 'reply:' || left(encode(sha256(convert_to(e.data ->> 'resumeId', 'UTF8')), 'hex'), 32))` // inbox.ReplyID
+				AND a.correlation_id =
+					'reply:' || left(encode(sha256(convert_to(e.data ->> 'resumeId', 'UTF8')), 'hex'), 32))`
 	pg.LoadEach(b, func(n struct{ Count int }) { m.count = n.Count },
 		`SELECT count(*) FROM (`+unread+`) AS unread`, r.RunID, r.Continue.Read, inbox.HookID(""))
 	pg.LoadEach(b, func(e entities.Event) { m.unread = append(m.unread, e) }, `

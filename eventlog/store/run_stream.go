@@ -41,8 +41,8 @@ func LockRunStream(
 }
 
 // WriteRunStream queues the append of chunks to a stream that [LockRunStream] has locked, and closes it if it is to
-// be closed. The writer's next chunk has the index next. Who writes none leaves no row: there is no limit of writers but
-// that of chunks.
+// be closed. The writer's next chunk has the index next. Who writes none leaves no row: there is no limit of writers
+// but that of chunks.
 func WriteRunStream(
 	b *pgx.Batch, s OpenStream, writer, attempt string, next int64, chunks [][]byte, closes bool,
 ) {
