@@ -34,7 +34,7 @@ type node struct {
 func newNode(t *testing.T, settings map[string]string) *node {
 	t.Helper()
 	harness.SkipIfShort(t)
-	n := &node{t: t, name: "a", dir: filepath.Join(harness.OpenDir(t), "a"), port: freePort(t), settings: settings}
+	n := &node{t: t, name: "a", dir: filepath.Join(harness.OpenDir(t), "a"), port: harness.FreePort(t), settings: settings}
 	t.Cleanup(n.stop)
 	n.start()
 	return n
@@ -55,7 +55,7 @@ func newSynchronous(t *testing.T) (primary, standby *node, s *server) {
 func (n *node) newStandby() *node {
 	n.t.Helper()
 	const name = "b"
-	s := &node{t: n.t, name: name, dir: filepath.Join(filepath.Dir(n.dir), name), port: freePort(n.t)}
+	s := &node{t: n.t, name: name, dir: filepath.Join(filepath.Dir(n.dir), name), port: harness.FreePort(n.t)}
 	s.settings = map[string]string{"primary_conninfo": n.server.DSN() + "&application_name=" + name}
 	n.stop()
 	if out, err := exec.Command("cp", "-a", n.dir, s.dir).CombinedOutput(); err != nil {

@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os/exec"
 	"strconv"
@@ -141,19 +139,4 @@ func (s *server) awaitReadiness(status int) (text string) {
 		return got == status
 	})
 	return text
-}
-
-// freePort returns an unused port below the range of outgoing connections, so that it stays free while a node is down.
-func freePort(t *testing.T) int {
-	t.Helper()
-	for range 100 {
-		port := 12_000 + rand.IntN(18_000)
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err == nil {
-			_ = l.Close()
-			return port
-		}
-	}
-	t.Fatal("no port is free")
-	return 0
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -69,7 +68,7 @@ type app struct {
 // install copies the app of a framework and installs its packages for a line of the SDK.
 func install(t *testing.T, s server, f framework, l line) *app {
 	t.Helper()
-	a := &app{framework: f, name: f.folder + "-" + l.name, need: f.on[l.name], server: s, port: freePort(t)}
+	a := &app{framework: f, name: f.folder + "-" + l.name, need: f.on[l.name], server: s, port: strconv.Itoa(harness.FreePort(t))}
 	a.dir = emptyFolder(t, a.name)
 	t.Cleanup(func() { endProcesses(a.dir) })
 	if err := os.CopyFS(a.dir, os.DirFS(f.folder)); err != nil {
@@ -139,21 +138,6 @@ func endProcesses(dir string) {
 			_ = process.Kill() // fails only if it has ended
 		}
 	}
-}
-
-// freePort returns a port on which nothing listens now. The frameworks do not tell which port they choose.
-func freePort(t *testing.T) string {
-	t.Helper()
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = listener.Close() }()
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
 }
 
 func (a *app) url() string { return "http://127.0.0.1:" + a.port }

@@ -3,11 +3,11 @@ package harness
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -33,8 +33,8 @@ const poolerSettings = `
 // pooler is the PgBouncer of this test process, once there is one.
 var pooler struct {
 	sync.Mutex
-	address string
-	process *exec.Cmd
+	dir, address string
+	process      *Process
 }
 
 // BehindPooler returns the variables of a server that reaches the database by PgBouncer in transaction mode. The first
@@ -115,34 +115,13 @@ func startPooler(config *pgx.ConnConfig) (string, error) {
 	if os.Geteuid() == 0 { // which it refuses
 		args = append([]string{"-u", "nobody"}, args...)
 	}
-	cmd := exec.Command("/usr/sbin/pgbouncer", args...)
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		return "", err
-	}
-	pooler.process, pooler.address = cmd, fmt.Sprintf("127.0.0.1:%d", port)
-	return pooler.address, awaitListener(pooler.address)
+	pooler.process, _, err = Launch("PgBouncer", exec.Command("/usr/sbin/pgbouncer", args...), poolerReady)
+	pooler.dir, pooler.address = dir, fmt.Sprintf("127.0.0.1:%d", port)
+	return pooler.address, err
 }
 
-// awaitListener waits until something listens on the address.
-func awaitListener(address string) (err error) {
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		var conn net.Conn
-		if conn, err = net.Dial("tcp", address); err == nil {
-			return conn.Close()
-		}
-	}
-	return err
-}
-
-// freePort returns a port that nothing listened on a moment ago.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	return l.Addr().(*net.TCPAddr).Port, l.Close()
-}
+// poolerReady matches what PgBouncer logs when it listens.
+var poolerReady = regexp.MustCompile(`(process up)`)
 
 // stopPooler stops PgBouncer, if it runs.
 func stopPooler() {
@@ -151,9 +130,8 @@ func stopPooler() {
 	if pooler.process == nil {
 		return
 	}
-	_ = pooler.process.Process.Kill()
-	_ = pooler.process.Wait()
-	_ = os.RemoveAll(filepath.Dir(pooler.process.Args[len(pooler.process.Args)-1]))
+	pooler.process.Kill()
+	_ = os.RemoveAll(pooler.dir)
 }
 
 // poolerEnv replaces the database in the variables of a server by the way to it that E2E_POOLER names, if it is set.

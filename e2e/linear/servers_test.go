@@ -48,7 +48,7 @@ func newCluster(t *testing.T) *cluster {
 	}
 	// Commits are written before they are answered, as in production, but without fsync: only processes crash.
 	c := &cluster{t: t, options: localpg.Options{
-		Dir: filepath.Join(harness.OpenDir(t), "postgres"), Port: freePort(t), Relaxed: true,
+		Dir: filepath.Join(harness.OpenDir(t), "postgres"), Port: harness.FreePort(t), Relaxed: true,
 	}}
 	if c.startPostgres(); t.Failed() {
 		t.FailNow()
@@ -213,23 +213,7 @@ func (s *server) await() {
 	}
 }
 
-// freePort returns an unused port below the range of outgoing connections, so that it stays free while a server is
-// down.
-func freePort(t *testing.T) int {
-	t.Helper()
-	for range 100 {
-		port := 12_000 + rand.IntN(18_000)
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err == nil {
-			_ = l.Close()
-			return port
-		}
-	}
-	t.Fatal("no port is free")
-	return 0
-}
-
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t)))
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(harness.FreePort(t)))
 }

@@ -2,7 +2,6 @@ package tools
 
 import (
 	"bytes"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -10,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -33,26 +33,11 @@ var dashboardReady = regexp.MustCompile(`Web UI server started on port (\d+)`)
 
 func newDashboard(t *testing.T, s *fixture) *dashboard {
 	t.Helper()
-	cmd := exec.Command(s.node.program, s.workflow("web", "--noBrowser", "--webPort", freePort(t))...)
+	cmd := exec.Command(s.node.program, s.workflow("web", "--noBrowser", "--webPort", strconv.Itoa(harness.FreePort(t)))...)
 	cmd.Dir = s.Path
 	cmd.Env = append(s.env(), "WORKFLOW_MANIFEST_PATH="+filepath.Join(".well-known", "workflow", "v1", "manifest.json"))
 	_, port := harness.Start(t, "dashboard", cmd, dashboardReady)
 	return &dashboard{fixture: s, url: "http://localhost:" + port, called: map[string]bool{}}
-}
-
-// freePort returns a port that is currently unused. The dashboard cannot choose one itself.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "localhost:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
 }
 
 // rpc calls a method of the dashboard's server, like its pages.

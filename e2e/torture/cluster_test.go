@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -82,7 +80,7 @@ type server struct {
 
 func newServer(t *testing.T, program, dsn, log string, grace time.Duration) *server {
 	t.Helper()
-	s := &server{program: program, dsn: dsn, address: "127.0.0.1:" + freePort(t)}
+	s := &server{program: program, dsn: dsn, address: "127.0.0.1:" + strconv.Itoa(harness.FreePort(t))}
 	s.supervised = newSupervised(t, "server "+s.address, log, harness.ServerReady, func() *exec.Cmd {
 		cmd := exec.Command(program, "serve")
 		cmd.Env = harness.CleanEnv("DATABASE_URL="+dsn, "STEPWELL_LISTEN="+s.address, "STEPWELL_API_KEY="+apiKey,
@@ -112,7 +110,7 @@ func newApp(t *testing.T, name string, folder *harness.Folder, stepwell, logs st
 	if err := folder.Ready(); err != nil {
 		t.Fatal(err)
 	}
-	port := freePort(t)
+	port := strconv.Itoa(harness.FreePort(t))
 	a := &app{name: name, url: "http://127.0.0.1:" + port, effects: filepath.Join(logs, name+"-effects.jsonl")}
 	a.supervised = newSupervised(t, "app "+name, filepath.Join(logs, name+".log"), harness.AppReady, func() *exec.Cmd {
 		cmd := exec.Command("node", "server.mjs")
@@ -122,21 +120,6 @@ func newApp(t *testing.T, name string, folder *harness.Folder, stepwell, logs st
 		return cmd
 	})
 	return a
-}
-
-// freePort returns an unused port outside the range of outgoing connections, so that it is still free when a process
-// restarts after a crash.
-func freePort(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		port := strconv.Itoa(15_000 + rand.IntN(15_000))
-		if l, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
-			_ = l.Close()
-			return port
-		}
-	}
-	t.Fatal("found no free port")
-	return ""
 }
 
 // errStatus is an answer with a status other than 200.

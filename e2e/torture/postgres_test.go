@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/url"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -27,11 +26,10 @@ type postgres struct {
 
 func newPostgres(t *testing.T) *postgres {
 	t.Helper()
-	port, err := strconv.Atoi(freePort(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &postgres{options: localpg.Options{Dir: filepath.Join(harness.OpenDir(t), "db"), Port: port, Relaxed: true}}
+	p := &postgres{options: localpg.Options{
+		Dir: filepath.Join(harness.OpenDir(t), "db"), Port: harness.FreePort(t), Relaxed: true,
+	}}
+	var err error
 	if p.server, err = localpg.Start(t.Context(), p.options); err != nil {
 		t.Fatal(err)
 	}
