@@ -85,11 +85,19 @@ func (p *Pooler) missing(ctx context.Context, conn *pgx.Conn) (missing []string,
 		return nil, err
 	}
 	for i, name := range names {
-		if strings.Trim(got[i], `"`) != strings.Trim(want[i], `"`) {
+		if unquoted(got[i]) != unquoted(want[i]) {
 			missing = append(missing, fmt.Sprintf("SET %s = %s", name, literal(values[i])))
 		}
 	}
 	return missing, nil
+}
+
+// unquoted returns the value of a setting without the quotes around it, if it has any: a name needs none.
+func unquoted(value string) string {
+	if n := len(value); n >= 2 && value[0] == '"' && value[n-1] == '"' {
+		return value[1 : n-1]
+	}
+	return value
 }
 
 // literal returns the SQL for the value of a setting: a list of names, such as a search path, or a text.

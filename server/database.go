@@ -16,7 +16,7 @@ import (
 // maxSessions is the size of the pool of sessions. Of its connections one sends hints. Those that listen leave it.
 const maxSessions = 4
 
-// connect migrates the database and opens the pools.
+// connect migrates the database and connects to it.
 func (s *Server) connect(ctx context.Context) error {
 	if err := s.awaitDatabase(ctx); err != nil {
 		return err
@@ -26,17 +26,7 @@ func (s *Server) connect(ctx context.Context) error {
 		return err
 	}
 	s.disk.now, s.divided = time.Now, pg.NewConnections(time.Now)
-	err := s.migrate(ctx)
-	switch {
-	case s.DirectDatabaseURL != "" && errors.Is(err, migrations.ErrPooler):
-		return fmt.Errorf("STEPWELL_DIRECT_DATABASE_URL: %w", err)
-	case s.DirectDatabaseURL != "" && err == nil, errors.Is(err, migrations.ErrPooler):
-		err = s.openPooled(ctx, err)
-	case err == nil:
-		s.pool, err = s.openPool(ctx, s.DatabaseURL, s.divided.Install, s.suspendPool)
-		s.sessions = s.pool
-	}
-	if err != nil {
+	if err := s.open(ctx, s.migrate(ctx)); err != nil {
 		return err
 	}
 	if s.Role != RoleFunction {
@@ -45,6 +35,23 @@ func (s *Server) connect(ctx context.Context) error {
 	started := time.Now()
 	s.clock = pg.NewClock(func() time.Duration { return time.Since(started) })
 	return s.clock.Compare(ctx, s.pool)
+}
+
+// open opens the pools, after a migration that ended with the error.
+func (s *Server) open(ctx context.Context, migration error) (err error) {
+	direct, refused := s.DirectDatabaseURL != "", errors.Is(migration, migrations.ErrPooler)
+	switch {
+	case direct && refused:
+		return fmt.Errorf("STEPWELL_DIRECT_DATABASE_URL: %w", migration)
+	case direct && migration == nil, refused:
+		return s.openPooled(ctx, migration)
+	case migration != nil:
+		return migration
+	default:
+		s.pool, err = s.openPool(ctx, s.DatabaseURL, s.divided.Install, s.suspendPool)
+		s.sessions = s.pool
+		return err
+	}
 }
 
 func (s *Server) migrate(ctx context.Context) error {
