@@ -9,29 +9,29 @@ import (
 
 var (
 	Withdraw = stepwell.NewUpdate[int, int]("withdraw")
-	Purse    = stepwell.NewWorkflow[int, int]("purse", stepwell.WithInbox(Withdraw))
+	Wallet   = stepwell.NewWorkflow[int, int]("wallet", stepwell.WithInbox(Withdraw))
 )
 
-// purse hands out money until nothing is left. Who asks for some gets what is left, or learns why it gets nothing.
-func purse(w *stepwell.Context, left int) (int, error) {
-	for left > 0 {
+// wallet takes withdrawals until its balance is 0. It rejects a withdrawal that is larger than the balance.
+func wallet(w *stepwell.Context, balance int) (int, error) {
+	for balance > 0 {
 		u, err := Withdraw.Receive(w)
-		if err == nil && u.Input > left {
+		if err == nil && u.Input > balance {
 			err = u.Reject(w, stepwell.Fail("funds", "there is not enough"))
 		} else if err == nil {
-			left -= u.Input
-			err = u.Reply(w, left)
+			balance -= u.Input
+			err = u.Reply(w, balance)
 		}
 		if err != nil {
 			return 0, err
 		}
 	}
-	return left, nil
+	return balance, nil
 }
 
 func ExampleUpdateKind() {
-	env := stepwelltest.New(t, Purse.Bind(purse))
-	run := stepwelltest.Start(env, Purse, 100)
+	env := stepwelltest.New(t, Wallet.Bind(wallet))
+	run := stepwelltest.Start(env, Wallet, 100)
 	stepwelltest.Ask(env, Withdraw, run.ID(), 70, "w1") // outside of tests: Withdraw.Ask(ctx, client, run.ID(), 70)
 	stepwelltest.Ask(env, Withdraw, run.ID(), 50, "w2")
 	stepwelltest.Ask(env, Withdraw, run.ID(), 30, "w3")

@@ -11,8 +11,8 @@ import (
 	"github.com/stepwell-dev/stepwell/sdk/stepwelltest"
 )
 
-// purse is what a run of the till hands to the next one.
-type purse struct {
+// tillInput is the input with which the till is started, and continues.
+type tillInput struct {
 	Cents int
 	// Open is an update that was read and not answered.
 	Open *stepwell.Update[int, int]
@@ -20,12 +20,12 @@ type purse struct {
 
 var (
 	withdraw = stepwell.NewUpdate[int, int]("withdraw")
-	till     = stepwell.NewWorkflow[purse, int]("till", stepwell.WithInbox(withdraw))
+	till     = stepwell.NewWorkflow[tillInput, int]("till", stepwell.WithInbox(withdraw))
 	tooPoor  = stepwell.NewErrorKind[int]("too_poor")
 )
 
-// keepTill hands out money while there is some: 0 ends the run, and 13 is answered by the next one.
-func keepTill(w *stepwell.Context, in purse) (int, error) {
+// keepTill takes withdrawals: one of 0 ends the run, and one of 13 is answered by the next run.
+func keepTill(w *stepwell.Context, in tillInput) (int, error) {
 	if in.Open != nil {
 		if err := in.Open.Reply(w, in.Cents); err != nil {
 			return 0, err
@@ -38,7 +38,7 @@ func keepTill(w *stepwell.Context, in purse) (int, error) {
 		case u.Input == 0:
 			return in.Cents, nil
 		case u.Input == 13:
-			return till.ContinueAs(w, purse{in.Cents, &u})
+			return till.ContinueAs(w, tillInput{in.Cents, &u})
 		case u.Input > in.Cents:
 			err = u.Reject(w, tooPoor.New(in.Cents))
 		default:
@@ -59,7 +59,7 @@ func TestUpdatesAreAnswered(t *testing.T) {
 	t.Parallel()
 	stepwelltest.EveryCrash(t, func(tb testing.TB, e *stepwelltest.Env) {
 		e.Register(till.Bind(keepTill))
-		run := stepwelltest.Start(e, till, purse{Cents: 100})
+		run := stepwelltest.Start(e, till, tillInput{Cents: 100})
 		for _, input := range []int{30, 90, 13, 20, 20, 0, 7} {
 			stepwelltest.Ask(e, withdraw, run.ID(), input, fmt.Sprint("w", input))
 		}

@@ -137,12 +137,12 @@ func TestSignalsAndAnswersReachARun(t *testing.T) {
 
 var (
 	withdraw = stepwell.NewUpdate[int, int]("withdraw")
-	purse    = stepwell.NewWorkflow[int, int]("purse", stepwell.WithInbox(withdraw))
+	account  = stepwell.NewWorkflow[int, int]("account", stepwell.WithInbox(withdraw))
 	empty    = stepwell.NewErrorKind[int]("empty")
 )
 
-// keepPurse hands out money, and continues as another run after each payment, until 0 is wanted.
-func keepPurse(w *stepwell.Context, left int) (int, error) {
+// keepAccount takes withdrawals, and continues as another run after each, until one of 0.
+func keepAccount(w *stepwell.Context, left int) (int, error) {
 	for {
 		u, err := withdraw.Receive(w)
 		switch {
@@ -155,7 +155,7 @@ func keepPurse(w *stepwell.Context, left int) (int, error) {
 				return 0, err
 			}
 			if err = u.Reply(w, left); err == nil {
-				return purse.ContinueAs(w, left)
+				return account.ContinueAs(w, left)
 			}
 		}
 		if err != nil {
@@ -169,10 +169,10 @@ func keepPurse(w *stepwell.Context, left int) (int, error) {
 func TestUpdatesAreAnsweredByARun(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
-	s.serve(t, purse.Bind(keepPurse))
+	s.serve(t, account.Bind(keepAccount))
 	c, ctx := s.client(t, "write"), t.Context()
 	const updates = 6
-	run, err := purse.Start(ctx, c, updates)
+	run, err := account.Start(ctx, c, updates)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func (c mcpCmd) serve(ctx context.Context, s *Session, server *mcp.Server) error
 	defer func() { _ = listener.Close() }()
 	if a, ok := listener.Addr().(*net.TCPAddr); !ok || !a.IP.IsLoopback() {
 		return usageErrorf("--listen %s: want an address that only this machine can reach, such as 127.0.0.1:8790: "+
-			"whoever reaches it acts with the API key", c.Listen)
+			"every client of it acts with the API key", c.Listen)
 	}
 	s.note("MCP at http://%s/mcp", listener.Addr())
 	return serveHTTP(ctx, listener, server)

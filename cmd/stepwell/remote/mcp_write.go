@@ -17,7 +17,7 @@ func (t *toolSet) addWriting() {
 			"wait_run waits for its end.")
 	addTool(t, adds, "resume_hook", resumeHookTool,
 		"Resumes a run that waits for a hook, with a payload. Name the hook by its token, or by its run and ID. "+
-			"The payload for an approval is somebody's vote: send it only if that person has told you so.")
+			"The payload for an approval is a vote: send it only if the person who votes has asked you to.")
 	addTool(t, adds, "send_signal", sendSignalTool,
 		"Sends a signal to all hooks that wait for its name, in all runs.")
 	addTool(t, adds, "send_message", sendMessageTool,
