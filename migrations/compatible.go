@@ -10,8 +10,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// perRelease is how many numbers of migrations each minor release has: those of 0.1 are 100 to 199, of 0.2 200 to 299.
-const perRelease = 100
+const (
+	// perRelease is how many numbers of migrations each minor release has: those of 0.1 are 100 to 199, of 0.2 200 to 299.
+	perRelease = 100
+	// baseline is the number of the migration that creates the schema of release 0.1.
+	baseline = 113
+)
 
 // SchemaError reports that this program cannot work on the schema as it is. The message says what to do.
 type SchemaError struct {
@@ -26,7 +30,7 @@ func (e *SchemaError) Error() string {
 	switch {
 	case e.Database > e.Program:
 		return here + ": it was migrated by a release after the next one; start that release, or restore a backup from before"
-	case 0 < e.Database && e.Database < perRelease && e.Program >= perRelease:
+	case beforeReleases(e.Database, e.Program):
 		return here + ": it is older than release 0.1, which no release migrates; use another schema or an empty database"
 	}
 	return here + ": migrate it with stepwell migrate, or embedded.Migrate, of this version"
@@ -57,12 +61,16 @@ func Check(ctx context.Context, dsn, schema string, options ...func(*pgxpool.Con
 // compatible returns a [*SchemaError] if a program whose newest migration is known must not migrate a schema whose
 // newest is applied, or work on it. A schema with none has 0.
 func compatible(schema string, applied, known int64) error {
-	tooOld := 0 < applied && applied < perRelease && known >= perRelease
 	tooNew := applied/perRelease > known/perRelease+1
-	if tooOld || tooNew {
+	if tooNew || beforeReleases(applied, known) {
 		return &SchemaError{schema, applied, known}
 	}
 	return nil
+}
+
+// beforeReleases reports whether a program that has the baseline finds a schema older than that.
+func beforeReleases(applied, known int64) bool {
+	return 0 < applied && applied < baseline && known >= baseline
 }
 
 // newestApplied returns the number of the newest migration that a schema has, 0 if none.

@@ -1,5 +1,5 @@
--- The schema before its first release, in one step. Its number is above those of the steps that led to it: a database
--- of a server from before is refused, because the tables exist.
+-- The schema of release 0.1, in one step. It has the number of the last of the steps that led to it: a database with all
+-- of them has this schema.
 --
 -- Texts that are compared or ordered have the collation "C". IDs sort in the order in which they were made.
 
@@ -96,6 +96,12 @@ CREATE TABLE runs (
     -- Runs that other runs have started, whichever way, know the root of their tree and how far below it they are.
     root_id text COLLATE "C" NOT NULL DEFAULT '',
     depth integer NOT NULL DEFAULT 0,
+    -- A run that gets long ends, and another one goes on with its work: which one goes on, and from which it went on.
+    continued_from text COLLATE "C" NOT NULL DEFAULT '',
+    continued_as text COLLATE "C" NOT NULL DEFAULT '',
+    -- A fork begins with the first events of another run: of which one, and how many.
+    fork_of text COLLATE "C" NOT NULL DEFAULT '',
+    fork_seq bigint NOT NULL DEFAULT 0,
     CONSTRAINT runs_completed_at_check
         CHECK ((status = ANY ('{completed,failed,cancelled}'::text[])) = (completed_at IS NOT NULL)),
     CONSTRAINT runs_end_seq_check CHECK ((completed_at IS NOT NULL) = (end_seq > 0))
@@ -105,6 +111,8 @@ CREATE INDEX runs_deployment_idx ON runs (project, deployment_id) WHERE complete
 CREATE INDEX runs_ended_idx ON runs (project, completed_at, id) WHERE completed_at IS NOT NULL;
 -- Lists the failed runs with a code in the order of all lists of runs. Few runs fail, so the index is small.
 CREATE INDEX runs_error_idx ON runs (project, error_code, created_at, id) WHERE error_code <> '';
+-- Lists the forks of a run.
+CREATE INDEX runs_fork_idx ON runs (fork_of, created_at, id) WHERE fork_of <> '';
 CREATE UNIQUE INDEX runs_idempotency_key ON runs (project, idempotency_key) WHERE idempotency_key <> '';
 -- For the history of a unique key: the runs that have had it.
 CREATE INDEX runs_key_idx ON runs (project, unique_key, created_at, id) WHERE unique_key <> '';
@@ -290,6 +298,8 @@ CREATE TABLE streams (
     closed_at timestamptz,
     -- The run did not exist when the stream began, nor when the project's streams without a run were last checked.
     before_run boolean NOT NULL DEFAULT false,
+    -- The bytes that the run's functions have written; 0 for other streams, which have no limit.
+    bytes bigint NOT NULL DEFAULT 0,
     CONSTRAINT streams_name_key UNIQUE (project, name)
 ) WITH (fillfactor = 80);
 CREATE INDEX streams_run_idx ON streams (project, run_id, name);
@@ -301,6 +311,18 @@ CREATE TABLE stream_chunks (
     data bytea NOT NULL,
     PRIMARY KEY (stream_id, idx)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02);
+
+-- How far each writer of a stream that a run's functions write is.
+CREATE TABLE stream_writers (
+    stream_id bigint NOT NULL REFERENCES streams(id) ON DELETE CASCADE,
+    -- The ID of the step that writes; empty for the run's function itself.
+    writer text COLLATE "C" NOT NULL,
+    -- The attempt that has written last. Empty for the run's function, whose calls go on with each other.
+    attempt text COLLATE "C" NOT NULL,
+    -- What the attempt writes next has this index: what has a lower one is there already.
+    next bigint NOT NULL,
+    PRIMARY KEY (stream_id, writer)
+);
 
 -- ===== Work
 
@@ -359,6 +381,14 @@ CREATE TABLE messages (
     excused_count integer NOT NULL DEFAULT 0,
     -- Until when the function that works on a message has said that it does; see queue.KeepLease.
     kept_until timestamptz,
+    -- Heartbeats of the step's function; see queue.Beat: when the last one came, or a pause before the call began if
+    -- none has; how long the function may be silent, NULL if it need not say that it works; and what it last said
+    -- about how far it is, JSON, for the next attempt.
+    beat_at timestamptz,
+    beat_timeout interval,
+    progress bytea,
+    -- The pause that holds the message; NULL for none. See package queue/hold.
+    held_by bigint,
     CONSTRAINT messages_parked_check CHECK (parked_at IS NULL OR lease = '')
 ) WITH (fillfactor = 70);
 -- While the server is idle, the messages of schedules may be all there are, and they have no run: Postgres then expects
@@ -379,6 +409,8 @@ CREATE INDEX messages_failed_at_idx ON messages (project, deployment_id) WHERE p
 CREATE INDEX messages_failed_idx ON messages (project, id) WHERE parked_at IS NULL AND last_error <> '';
 -- Lists the messages of runs that are blocked. Few are.
 CREATE INDEX messages_blocked_idx ON messages (project, id) WHERE blocked IS NOT NULL;
+-- Finds the messages that a pause holds, to let them go.
+CREATE INDEX messages_held_idx ON messages (held_by, id) WHERE held_by IS NOT NULL;
 CREATE UNIQUE INDEX messages_lease_key ON messages (lease) WHERE lease <> '';
 CREATE INDEX messages_parked_idx ON messages (project, id) WHERE parked_at IS NOT NULL;
 -- Finds the messages that a run's app sent: all are for the deployment that executes it.
@@ -404,6 +436,23 @@ CREATE TABLE message_keys (
     PRIMARY KEY (project, deployment_id, topic, key)
 );
 CREATE INDEX message_keys_expiry_idx ON message_keys (expires_at);
+
+-- Runs, workflows and deployments that are paused: nothing of them is called. Messages for them wait, and name the
+-- pause that holds them.
+CREATE TABLE pauses (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    project text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL CHECK (kind IN ('run', 'workflow', 'deployment')),
+    -- The ID of the run or deployment, or the name of the workflow.
+    name text COLLATE "C" NOT NULL,
+    note text NOT NULL DEFAULT '',
+    paused_by text NOT NULL,
+    paused_at timestamptz NOT NULL DEFAULT now(),
+    -- Set when it is over, until no message is left that it has held.
+    resumed_at timestamptz
+);
+CREATE UNIQUE INDEX pauses_key ON pauses (project, kind, name) WHERE resumed_at IS NULL;
+CREATE INDEX pauses_resumed_idx ON pauses (id) WHERE resumed_at IS NOT NULL;
 
 -- The sweeper's state of a run: how much of its log a delivery has seen, and whether the run is stranded, that is,
 -- nothing is left that could make it proceed.
