@@ -3,12 +3,14 @@ package remote
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
@@ -87,7 +89,7 @@ func (s *Session) printEvents(
 ) error {
 	print := entryPrinter(s, func(e api.Event) error {
 		s.addVote(ctx, e)
-		_, err := io.WriteString(s.Stdout, line(e)+payloadLines(e))
+		_, err := io.WriteString(s.Stdout, line(e)+s.payloadLines(e))
 		return err
 	})
 	if f.Follow {
@@ -141,8 +143,8 @@ func unquote(raw json.RawMessage) string {
 }
 
 // payloadLines formats an event's payload on indented lines.
-func payloadLines(e api.Event) string {
-	text := string(payloadText(e.Payload, e.Encoding))
+func (s *Session) payloadLines(e api.Event) string {
+	text := s.cut(string(payloadText(e.Payload, e.Encoding)))
 	if e.Truncated {
 		text = "(omitted: too large; see stepwell runs payload " + e.RunID + " " + strconv.FormatInt(e.Seq, 10) + ")"
 	}
@@ -155,17 +157,40 @@ func payloadLines(e api.Event) string {
 type payloadCmd struct {
 	ID  string `arg:"" help:"The run's ID."`
 	Seq int64  `arg:"" help:"The event's position in the log."`
+
+	Offset int64 `placeholder:"BYTES" help:"Begin at this byte."`
+	Length int64 `placeholder:"BYTES" help:"Print at most so many bytes, and no part of a character."`
 }
 
-// Run copies the payload to standard output.
+// Run copies the payload to standard output, or a piece of it.
 func (c payloadCmd) Run(ctx context.Context, s *Session) error {
 	resp, err := s.client.send(ctx, http.MethodGet, payloadPath(c.ID, c.Seq), nil, nil)
 	if err != nil {
 		return orInterrupted(ctx, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
+	if _, err = io.CopyN(io.Discard, resp.Body, c.Offset); err != nil && !errors.Is(err, io.EOF) {
+		return orInterrupted(ctx, err)
+	}
+	if c.Length > 0 {
+		return c.printPiece(s, resp.Body)
+	}
 	_, err = io.Copy(s.Stdout, resp.Body)
 	return orInterrupted(ctx, err)
+}
+
+// printPiece prints the beginning of body, and notes where the next piece begins.
+func (c payloadCmd) printPiece(s *Session, body io.Reader) error {
+	data, err := io.ReadAll(io.LimitReader(body, c.Length+1))
+	if n := c.Length; err == nil && int64(len(data)) > n {
+		for n > 1 && !utf8.RuneStart(data[n]) {
+			n--
+		}
+		data = data[:n]
+		s.note("more: use --offset %d", c.Offset+n)
+	}
+	_, writeErr := s.Stdout.Write(data)
+	return errors.Join(err, writeErr)
 }
 
 type exportRunsCmd struct {

@@ -134,9 +134,9 @@ func (s *Session) formatCell(value any) string {
 	case api.Time:
 		return s.formatTime(v.Time)
 	case api.RunReason:
-		return escape(v.Summary + s.times(v.Since, v.At, v.Until))
+		return s.cut(escape(v.Summary + s.times(v.Since, v.At, v.Until)))
 	default:
-		return escape(fmt.Sprint(value))
+		return s.cut(escape(fmt.Sprint(value)))
 	}
 }
 
@@ -296,10 +296,18 @@ func (s *Session) formatField(value any) string {
 	case api.Time:
 		return s.timeAndAge(v.Time)
 	case multiline:
-		return string(v)
+		return s.cut(string(v))
 	default:
-		return escape(fmt.Sprint(v))
+		return s.cut(escape(fmt.Sprint(v)))
 	}
+}
+
+// cut returns a text, or its beginning with its length if it is much longer than [Session.maxText].
+func (s *Session) cut(text string) string {
+	if s.maxText == 0 || len(text) <= s.maxText+len("… (1234567890 bytes)") {
+		return text
+	}
+	return strings.ToValidUTF8(text[:s.maxText], "") + fmt.Sprintf("… (%d bytes)", len(text))
 }
 
 const (

@@ -102,6 +102,8 @@ type Session struct {
 
 	client *client
 	json   bool
+	// maxText is how many bytes of a value are printed; 0 for all.
+	maxText int
 	// A command that follows or waits retries every retryInterval, for up to retryFor.
 	retryInterval, retryFor time.Duration
 }
