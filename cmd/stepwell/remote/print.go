@@ -65,8 +65,8 @@ func (s *Session) change(ctx context.Context, method, path string, body any, for
 }
 
 // note prints a line to standard error.
-func (s *Session) note(format string, a ...any) {
-	_, _ = fmt.Fprintln(s.Stderr, escape(fmt.Sprintf(format, a...)))
+func (c Console) note(format string, a ...any) {
+	_, _ = fmt.Fprintln(c.Stderr, escape(fmt.Sprintf(format, a...)))
 }
 
 // column is a column of a table of T. Cells may have any type; times are printed as [Session.formatTime] does,
