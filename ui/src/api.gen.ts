@@ -645,7 +645,6 @@ export type Preview = {
     code: "unreachable" | "blocked" | "there" | "not_needed";
     reason: string;
   }>;
-  mermaid: string;
   document?: string;
 };
 
