@@ -115,14 +115,6 @@ type runAnswer struct {
 	Status string `json:"status"`
 }
 
-// startRunOn starts a run of a deployment.
-func (c *client) startRunOn(ctx context.Context, deployment, workflow string, input any) (string, error) {
-	var run runAnswer
-	err := c.json(ctx, http.MethodPost, "/v1/runs",
-		map[string]any{"workflow": workflow, "deployment": deployment, "input": input}, &run)
-	return run.ID, err
-}
-
 // startSignalled starts a run with an inbox, and sends it a message.
 func (c *client) startSignalled(ctx context.Context, deployment, workflow string, input any) (string, error) {
 	var run runAnswer
@@ -136,24 +128,24 @@ func (c *client) startSignalled(ctx context.Context, deployment, workflow string
 }
 
 // executeRunOn starts a run of a deployment and waits until it has completed, with one request if that is soon.
-func (c *client) executeRunOn(ctx context.Context, deployment, workflow string, input any) (string, error) {
+func (c *client) executeRunOn(ctx context.Context, deployment, workflow string, input any) error {
 	body, err := json.Marshal(map[string]any{"workflow": workflow, "deployment": deployment, "input": input})
 	if err != nil {
-		return "", fmt.Errorf("start a run: %w", err)
+		return fmt.Errorf("start a run: %w", err)
 	}
 	header := http.Header{"Content-Type": {"application/json"}, "Prefer": {"wait=60"}}
 	got, err := c.call(ctx, http.MethodPost, "/v1/runs", header, body)
 	if err != nil {
-		return "", err
+		return err
 	}
 	var run runAnswer
 	if err := json.Unmarshal(got, &run); err != nil {
-		return "", fmt.Errorf("start a run: %w", err)
+		return fmt.Errorf("start a run: %w", err)
 	}
 	if ended, err := run.ended(); ended {
-		return run.ID, err
+		return err
 	}
-	return run.ID, c.awaitRun(ctx, run.ID)
+	return c.awaitRun(ctx, run.ID)
 }
 
 // awaitRun waits until the run has completed.
@@ -179,12 +171,4 @@ func (r runAnswer) ended() (bool, error) {
 	default:
 		return false, nil
 	}
-}
-
-// tokenOf returns the token of the run's hook.
-func tokenOf(run string) string { return "token-" + run }
-
-// resumeRun sends a payload to the hook of a run.
-func (c *client) resumeRun(ctx context.Context, run string, payload any) error {
-	return c.json(ctx, http.MethodPost, "/v1/hooks/"+tokenOf(run)+"/resume", map[string]any{"payload": payload}, nil)
 }

@@ -40,7 +40,7 @@ func startEmbedded(ctx context.Context, _ *bench, of *contender) error {
 	}
 	of.about = "default settings; each result is on disk before the next step begins; the app starts the runs itself"
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), self, embeddedCommand)
-	return of.loadBy(launchApp(cmd, "app with a server", databaseVariable+"="+of.cluster.url(role, database)))
+	return of.loadBy(launchApp(cmd, "app with a server", databaseVariable+"="+of.cluster.url(database)))
 }
 
 // serveEmbedded is an app with a server in its process, which starts and awaits runs as the peers' apps do, until the
@@ -67,7 +67,7 @@ func serveEmbedded(ctx context.Context, out io.Writer) error {
 		return fmt.Errorf("print the port: %w", err)
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /measure/runs", answering(func(r *http.Request, _ time.Time) ([]byte, error) {
+	mux.HandleFunc("POST /measure/runs", answering(func(r *http.Request) ([]byte, error) {
 		return measureEmbedded(r, c)
 	}))
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: timeout}

@@ -7,17 +7,16 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/oklog/ulid/v2"
 )
 
-// driver starts runs by one of the two protocols, and waits for their end.
+// driver has runs executed in one of several ways.
 type driver struct {
 	name string
-	// run starts a run, and returns its time of completion and the function's report.
-	run func(ctx context.Context, s *testbed, workflow string) (done time.Time, r report, err error)
+	// run starts a run of a workflow, and returns its time of completion.
+	run func(ctx context.Context, s *testbed, workflow string) (done time.Time, err error)
 }
 
 // drivers are the two protocols: wire, the Workflow SDK's, in which the function continues the run with its own
@@ -59,89 +58,44 @@ func driversOf(workflow string) []driver {
 func newRunID() string { return "wrun_" + ulid.MustNew(ulid.Now(), rand.Reader).String() }
 
 // runByWire starts a run like the SDK. The run is done when the function has the answer to its run_completed.
-func runByWire(ctx context.Context, s *testbed, workflow string) (time.Time, report, error) {
+func runByWire(ctx context.Context, s *testbed, workflow string) (time.Time, error) {
 	run := newRunID()
 	if err := s.client.start(ctx, workflow, run); err != nil {
-		return time.Time{}, report{}, err
+		return time.Time{}, err
 	}
-	r, err := s.reports.await(ctx, run)
-	return time.Unix(0, r.Done), r, err
+	defer s.completions.forget(run)
+	select {
+	case done := <-s.completions.of(run):
+		return done, nil
+	case <-ctx.Done():
+		return time.Time{}, ctx.Err()
+	case <-time.After(runTimeout):
+		return time.Time{}, errNotCompleted
+	}
 }
 
 // runByContract starts a run with the /v1 API. The run is done when the request that waits for it is answered.
-func runByContract(ctx context.Context, s *testbed, workflow string) (time.Time, report, error) {
-	return s.reported(ctx, contractDeployment, workflow, strings.TrimPrefix(workflow, workflowPrefix))
+func runByContract(ctx context.Context, s *testbed, workflow string) (time.Time, error) {
+	return s.execute(ctx, contractDeployment, workflow, strings.TrimPrefix(workflow, workflowPrefix))
 }
 
 // runByFlow starts a run of the flow with the same shape with the /v1 API.
-func runByFlow(ctx context.Context, s *testbed, workflow string) (time.Time, report, error) {
+func runByFlow(ctx context.Context, s *testbed, workflow string) (time.Time, error) {
 	name := strings.TrimPrefix(workflow, workflowPrefix)
-	return s.reported(ctx, flowPrefix+name+"@1", flowPrefix+name, name)
+	return s.execute(ctx, flowPrefix+name+"@1", flowPrefix+name, name)
 }
 
 // execute starts a run of a shape, sends it a message if the shape wants one, and waits until it has completed.
-func (s *testbed) execute(ctx context.Context, deployment, workflow, shape string) (string, error) {
+func (s *testbed) execute(ctx context.Context, deployment, workflow, shape string) (time.Time, error) {
 	if shape != signalShape {
-		return s.client.executeRunOn(ctx, deployment, workflow, shape)
+		err := s.client.executeRunOn(ctx, deployment, workflow, shape)
+		return time.Now(), err
 	}
 	run, err := s.client.startSignalled(ctx, deployment, workflow, shape)
-	if err != nil {
-		return "", err
+	if err == nil {
+		err = s.client.awaitRun(ctx, run)
 	}
-	return run, s.client.awaitRun(ctx, run)
-}
-
-// reported executes a run, and waits for the function's report of it.
-func (s *testbed) reported(ctx context.Context, deployment, workflow, shape string) (time.Time, report, error) {
-	run, err := s.execute(ctx, deployment, workflow, shape)
-	if err != nil {
-		return time.Time{}, report{}, err
-	}
-	done := time.Now()
-	r, err := s.reports.await(ctx, run)
-	return done, r, err
-}
-
-// await waits for the report of a run.
-func (r *reports) await(ctx context.Context, run string) (report, error) {
-	defer r.forget(run)
-	select {
-	case got := <-r.of(run):
-		return got, nil
-	case <-ctx.Done():
-		return report{}, ctx.Err()
-	case <-time.After(runTimeout):
-		return report{}, errNoReport
-	}
-}
-
-// fieldMetrics are the usual metrics for workflow engines: TTFS, from the start to the first step; STSO, from the end
-// of a step to the start of the next; and WO, the run's time without its steps.
-type fieldMetrics struct {
-	ttfs, stso, wo *latencies
-	deliveries     atomic.Int64
-}
-
-func newFieldMetrics() *fieldMetrics {
-	return &fieldMetrics{ttfs: newLatencies(), stso: newLatencies(), wo: newLatencies()}
-}
-
-func (m *fieldMetrics) add(began, done time.Time, r report) {
-	m.deliveries.Add(int64(r.Deliveries))
-	m.ttfs.record(time.Unix(0, r.First).Sub(began))
-	for _, gap := range r.Gaps {
-		m.stso.record(time.Duration(gap))
-	}
-	m.wo.record(done.Sub(began) - time.Duration(r.Steps))
-}
-
-func (m *fieldMetrics) into(r row, sequential bool) row {
-	r.Other = map[string]quantiles{"TTFS": m.ttfs.quantiles(), "WO": m.wo.quantiles()}
-	if sequential && m.stso.h.TotalCount() > 0 {
-		r.Other["STSO"] = m.stso.quantiles()
-	}
-	r.Counts = map[string]float64{"deliveries": float64(m.deliveries.Load())}
-	return r
+	return time.Now(), err
 }
 
 // mostSteps limits the number of concurrent steps. With the wire protocol, a run of n parallel steps takes about n²
@@ -194,26 +148,12 @@ func (b *bench) engineRows(ctx context.Context, s *testbed) ([]row, error) {
 // engineRow measures one kind of run, after a warm-up.
 func (b *bench) engineRow(ctx context.Context, s *testbed, d driver, r row) (row, error) {
 	workflow := workflowPrefix + r.Case
-	of, err := shapeOf(workflow)
-	if err != nil {
-		return r, err
-	}
 	if err := s.cluster.checkpoint(ctx); err != nil {
 		return r, err
 	}
-	closedLoop(ctx, max(1, r.Clients), b.warm, func(ctx context.Context, _ int, _ time.Time) (time.Time, error) {
-		done, _, err := d.run(ctx, s, workflow)
-		return done, err
-	})
-	metrics := newFieldMetrics()
-	once := func(ctx context.Context, _ int, began time.Time) (time.Time, error) {
-		done, report, err := d.run(ctx, s, workflow)
-		if err == nil {
-			metrics.add(began, done, report)
-		}
-		return done, err
-	}
-	r, err = s.measure(ctx, r, func() (*sample, error) {
+	once := func(ctx context.Context, _ int, _ time.Time) (time.Time, error) { return d.run(ctx, s, workflow) }
+	closedLoop(ctx, max(1, r.Clients), b.warm, once)
+	r, err := s.measure(ctx, r, func() (*sample, error) {
 		if r.Rate > 0 {
 			return openLoop(ctx, r.Rate, b.open, b.grace, once), nil
 		}
@@ -224,5 +164,5 @@ func (b *bench) engineRow(ctx context.Context, s *testbed, d driver, r row) (row
 	}
 	say("engine %s %s, %d in flight, %g a second: %.0f/s, p50 %.1f ms", d.name, r.Case, r.Clients, r.Rate, r.perSecond(),
 		r.Latency.P50)
-	return metrics.into(r, !of.wide), s.awaitEmptyQueue(ctx)
+	return r, s.awaitEmptyQueue(ctx)
 }

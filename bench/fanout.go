@@ -47,27 +47,17 @@ func (b *bench) mapRow(ctx context.Context, r row) (_ row, err error) {
 	}
 	input := make([]int, r.Size)
 	once := func(ctx context.Context, _ int, _ time.Time) (time.Time, error) {
-		_, err := s.client.executeRunOn(ctx, name+"@1", name, input)
+		err := s.client.executeRunOn(ctx, name+"@1", name, input)
 		return time.Now(), err
 	}
-	r, err = s.measure(ctx, r, func() (*sample, error) { return inTurn(ctx, 1, 0, once), nil })
+	r, err = s.measure(ctx, r, func() (*sample, error) { return closedLoop(ctx, 1, time.Nanosecond, once), nil })
 	if err != nil {
 		return r, err
 	}
-	peak, err := peakMemory(s.server.pid())
+	peak, err := peakMemory(s.server.PID())
 	r.Ops *= int64(r.Size)
 	r.Counts = map[string]float64{countMemory: peak}
 	say("fanout %s of %d, %d open: %.1f s, %.2f ms of CPU per item, %.0f MB", r.Case, r.Size, r.Clients, r.Seconds,
-		allCPU(r), peak)
+		allCPU.of(r), peak)
 	return r, err
-}
-
-func reportFanOut(rows []row) string {
-	return "A flow that has a step executed for each item of a list, so many at once; the steps do nothing. CPU time is " +
-		"in ms per item.\n\n" +
-		tableOf(rows, ofCase, variant(""), whole("items", size), whole("open at once", clients),
-			figure("seconds", func(r row) float64 { return r.Seconds }), rate("items /s"), figure("server CPU", serverCPU),
-			figure("Postgres CPU", postgresCPU), figure("function CPU", functionCPU), figure("all CPU", allCPU), statements,
-			figure("WAL kB", walKilobytes),
-			figure("server memory MB", func(r row) float64 { return r.Counts[countMemory] }))
 }

@@ -137,8 +137,8 @@ func (p pgbench) run(ctx context.Context) (*sample, error) {
 	args := append(length, "-n", "-M", "prepared", "-c", strconv.Itoa(p.clients), "-j", strconv.Itoa(min(2, p.clients)),
 		"-l", "--log-prefix", logs, "-D", "prefix="+p.prefix, "-D", "i=0", "-f", script,
 		"-h", "127.0.0.1", "-p", strconv.Itoa(p.cluster.port), "-U", role, p.database)
-	cmd := exec.CommandContext(ctx, p.cluster.program("pgbench"), args...)
-	cmd.Env = append(os.Environ(), "PGOPTIONS=-c search_path=stepwell")
+	cmd := exec.CommandContext(ctx, filepath.Join(p.cluster.bin, "pgbench"), args...)
+	cmd.Env = append(os.Environ(), "PGOPTIONS=-c search_path=stepwell", "PGPASSWORD="+password)
 	began := time.Now()
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log"
@@ -11,6 +13,8 @@ import (
 	"os/exec"
 	"regexp"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
 const (
@@ -23,25 +27,47 @@ const (
 	contractPath       = "/contract"
 )
 
-var functionReady = regexp.MustCompile(`^listening (\S+)$`)
+var functionReady = regexp.MustCompile(`(?m)^listening (\S+)$`)
 
 // startFunction starts the function as a separate process, so that its CPU time can be measured separately.
-func startFunction(ctx context.Context, c *client, r *reports) (p *process, url string, err error) {
+func startFunction(ctx context.Context, c *client, done *completions) (p *harness.Process, url string, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, "", fmt.Errorf("start function: %w", err)
 	}
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), self, functionCommand)
 	cmd.Env = append(os.Environ(), serverVariable+"="+c.url)
-	p, addr, err := launch("function", cmd, functionReady, r.listen)
-	return p, "http://" + addr, err
+	cmd.Stderr = &lines{do: done.listen}
+	p, addr, err := harness.Launch("function", cmd, functionReady)
+	return p, "http://" + addr, err //nolint:wrapcheck // says what has failed
 }
+
+// lines calls a function with each line that is written.
+type lines struct {
+	do   func(line string)
+	rest []byte // the beginning of a line
+}
+
+func (l *lines) Write(data []byte) (int, error) {
+	l.rest = append(l.rest, data...)
+	for {
+		line, rest, found := bytes.Cut(l.rest, []byte("\n"))
+		if !found {
+			return len(data), nil
+		}
+		l.do(string(line))
+		l.rest = rest
+	}
+}
+
+// timeout limits the waits for the function.
+const timeout = 60 * time.Second
 
 // function is an app with workflows whose steps do nothing. The server calls it at the routes of the Workflow SDK, and
 // at one endpoint for the function contract.
 type function struct {
 	server *client
-	*tracker
+	out    *json.Encoder // of completions
 }
 
 // serveFunction serves the function until the context ends.
@@ -53,19 +79,16 @@ func serveFunction(ctx context.Context, out io.Writer) error {
 	if _, err := fmt.Fprintln(out, "listening", l.Addr()); err != nil {
 		return fmt.Errorf("print address: %w", err)
 	}
-	f := &function{newClient(os.Getenv(serverVariable), apiKey), newTracker(newFlushing(out))}
+	f := &function{newClient(os.Getenv(serverVariable), apiKey), json.NewEncoder(newFlushing(out))}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /.well-known/workflow/v1/flow", answering(f.flow))
 	mux.HandleFunc("POST /.well-known/workflow/v1/step", answering(f.step))
 	mux.HandleFunc("POST "+contractPath, answering(f.contract))
-	g := &goFunction{tracker: f.tracker}
-	for path, cacheBytes := range map[string]int{goPath: 0, coldGoPath: -1} {
-		handler, err := g.handler(cacheBytes)
-		if err != nil {
-			return fmt.Errorf("serve the app: %w", err)
-		}
-		mux.Handle("POST "+path, handler)
+	app, err := goHandler()
+	if err != nil {
+		return fmt.Errorf("serve the app: %w", err)
 	}
+	mux.Handle("POST "+goPath, app)
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: timeout}
 	context.AfterFunc(ctx, func() { _ = s.Close() })
 	if err := s.Serve(l); ctx.Err() == nil {
@@ -75,9 +98,9 @@ func serveFunction(ctx context.Context, out io.Writer) error {
 }
 
 // answering answers with the JSON that the handler returns, or with its error.
-func answering(do func(*http.Request, time.Time) ([]byte, error)) http.HandlerFunc {
+func answering(do func(*http.Request) ([]byte, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		body, err := do(r, time.Now())
+		body, err := do(r)
 		if err != nil {
 			log.Print(err) // the bench prints it
 			http.Error(w, err.Error(), http.StatusInternalServerError)

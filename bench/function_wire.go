@@ -30,7 +30,7 @@ func (f *function) acknowledgeDelivery(r *http.Request) error {
 }
 
 // flow is the route of workflows: replay the run, request its next events, acknowledge.
-func (f *function) flow(r *http.Request, _ time.Time) ([]byte, error) {
+func (f *function) flow(r *http.Request) ([]byte, error) {
 	m, err := readMessage(r)
 	if err != nil {
 		return nil, err
@@ -40,7 +40,6 @@ func (f *function) flow(r *http.Request, _ time.Time) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.called(m.Payload.RunID)
 	if err := f.replay(r.Context(), s, workflow, m.Payload); err != nil {
 		return nil, err
 	}
@@ -102,27 +101,24 @@ func (f *function) complete(ctx context.Context, run string) error {
 	m.body = stepResult
 	_, err := f.server.post(ctx, run, m)
 	if refused(err, http.StatusConflict) {
-		return nil // another replay was faster and reports it
+		return nil // another replay was faster and prints it
 	}
 	if err != nil {
 		return err
 	}
-	return f.done(run, time.Now())
+	return f.out.Encode(completion{run, time.Now().UnixNano()})
 }
 
 // step is the route of steps: start, do nothing, complete, send a message to the workflow, acknowledge.
-func (f *function) step(r *http.Request, _ time.Time) ([]byte, error) {
+func (f *function) step(r *http.Request) ([]byte, error) {
 	m, err := readMessage(r)
 	if err != nil {
 		return nil, err
 	}
 	ctx, p := r.Context(), m.Payload
-	f.called(p.WorkflowRunID)
 	if _, err := f.server.post(ctx, p.WorkflowRunID, stepStarted(p.StepID)); err != nil {
 		return nil, err
 	}
-	began := time.Now()
-	f.tracker.step(p.WorkflowRunID, began, time.Now())
 	if _, err := f.server.post(ctx, p.WorkflowRunID, stepCompleted(p.WorkflowName, p.StepID)); err != nil {
 		return nil, err
 	}

@@ -17,16 +17,6 @@ func measureIdle(ctx context.Context, b *bench) (rows []row, err error) {
 	}
 	defer func() { err = errors.Join(err, s.clear()) }()
 	time.Sleep(b.idle / 10) // wait until what came before is over
-	commits := func() (n int64, err error) {
-		// Sessions report their transactions up to ten seconds late, which hardly matters over the window.
-		err = s.cluster.conn.QueryRow(ctx, `
-			SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = $1`, s.database).Scan(&n)
-		return n, err
-	}
-	before, err := commits()
-	if err != nil {
-		return nil, err
-	}
 	r, err := s.measure(ctx, row{Case: idleServer.of}, func() (*sample, error) {
 		began := time.Now()
 		select {
@@ -39,12 +29,7 @@ func measureIdle(ctx context.Context, b *bench) (rows []row, err error) {
 	if err != nil {
 		return nil, err
 	}
-	after, err := commits()
-	if err != nil {
-		return nil, err
-	}
-	r.Counts = map[string]float64{"commits": float64(after - before)}
-	say("idle: %.2f %% of a core, %.1f statements/s", (r.ServerCPU+r.PostgresCPU)/r.Seconds*100,
-		float64(r.Statements)/r.Seconds)
+	r.Ops = int64(r.Seconds)
+	say("idle: %.2f ms of CPU and %.1f statements a second", serverSide.of(r), statements.of(r))
 	return []row{r}, nil
 }

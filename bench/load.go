@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,23 +62,6 @@ func closedLoop(ctx context.Context, clients int, window time.Duration, do opera
 		})
 	}
 	working.Wait()
-	s.Took = time.Since(began)
-	return s
-}
-
-// inTurn performs an operation a number of times, one after the other, with random pauses of at least the given length.
-// They are random so that the operations do not synchronize with the server's timers.
-func inTurn(ctx context.Context, times int, pause time.Duration, do operation) *sample {
-	s := newSample()
-	began := time.Now()
-	for range times {
-		if pause > 0 {
-			time.Sleep(pause + rand.N(pause))
-		}
-		at := time.Now()
-		done, err := do(ctx, 0, at)
-		s.add(at, done, err)
-	}
 	s.Took = time.Since(began)
 	return s
 }

@@ -37,12 +37,12 @@ func (b *bench) environment(ctx context.Context) (environment, error) {
 	if err := e.readMachine(); err != nil {
 		return e, fmt.Errorf("read what the machine is: %w", err)
 	}
-	for _, s := range settings {
+	for name := range settings {
 		var value string
-		if err := b.cluster.conn.QueryRow(ctx, `SELECT current_setting($1)`, s[0]).Scan(&value); err != nil {
+		if err := b.cluster.conn.QueryRow(ctx, `SELECT current_setting($1)`, name).Scan(&value); err != nil {
 			return e, fmt.Errorf("read settings: %w", err)
 		}
-		e.Settings[s[0]] = value
+		e.Settings[name] = value
 	}
 	if err := b.cluster.conn.QueryRow(ctx, `SELECT version()`).Scan(&e.Postgres); err != nil {
 		return e, fmt.Errorf("read version of Postgres: %w", err)

@@ -1,7 +1,8 @@
 // Command bench compares a Stepwell server with plain Postgres on the same machine, and writes a report.
 //
 // It starts a private Postgres and the built server, sends requests over HTTP, and stops everything afterwards. It is a
-// separate module, and imports of the server only package embedded. README.md describes how to run it and how to read the report.
+// separate module, and imports of the server only what starts processes: embedded, localpg and the harness of e2e.
+// README.md describes how to run it and how to read the report.
 package main
 
 import (
@@ -60,7 +61,6 @@ type options struct {
 	reportOnly bool
 	root       string // folder of the server's module
 	server     string // the server's binary
-	postgres   string // the folder of the Postgres programs
 	out        string
 	line       string // the command line, for the report
 }
@@ -73,7 +73,6 @@ func readOptions(args []string) (options, error) {
 	flags.BoolVar(&o.reportOnly, "report", false, "measure nothing, only write the report of the existing results")
 	flags.StringVar(&o.root, "root", "..", "folder of the server's module")
 	flags.StringVar(&o.server, "server", "", "the server's binary (default ROOT/bin/stepwell)")
-	flags.StringVar(&o.postgres, "postgres", "", "folder of initdb, postgres and pgbench (default: search for them)")
 	flags.StringVar(&o.out, "out", "", "folder for RESULTS.md and results/ (default: here; with -short, a temporary one)")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -114,23 +113,44 @@ func (o *options) fillIn() (err error) {
 
 // part is one part of the bench.
 type part struct {
-	name   string
-	does   func(context.Context, *bench) ([]row, error)
-	title  string
-	report func([]row) string
+	name  string
+	does  func(context.Context, *bench) ([]row, error)
+	title string
+	about string // what its rows are
+	than  string // the variant that the report compares the others with
 }
 
 // parts lists all parts in the order of execution and of the report.
 var parts = []part{
-	{"append", measureAppends, "Append and send", reportAppends},
-	{"engine", measureEngine, "Engine", reportEngine},
-	{"overload", measureOverload, "Overload", reportOverload},
-	{"fanout", measureFanOut, "Fan-out", reportFanOut},
-	{"growth", measureGrowth, "Growth", reportGrowth},
-	{"idle", measureIdle, "Idle", reportIdle},
-	{"sdk", measureSDK, "One app of the SDK, on two backends", reportSDK},
-	{"sdkgo", measureSDKGo, "Go SDK", reportSDKGo},
-	{"peers", measurePeers, "Peers", reportPeers},
+	{"append", measureAppends, "Append and send",
+		"The floor is the speed of pgbench with the same rows, written by one statement.", byFloor},
+	{"engine", measureEngine, "Engine", "Whole runs with steps that do nothing. *wire* is the protocol of " +
+		"the Workflow SDK, with the requests of its stable client; *contract* is the function contract; " +
+		"*flow* is a document with the same steps, which the server continues by itself. Runs that are asked " +
+		"for start at that rate, independently of earlier ones; their latencies count from the scheduled " +
+		"start, and *unfinished* were not done 10 s after the last start.", ""},
+	{"overload", measureOverload, "Overload", "3-step runs in a closed loop, and then at 1, 2, 4 and 8 " +
+		"times its rate (*size*). A start that is refused is not repeated; *retry after* is the mean of what " +
+		"the server asks for. Only runs that ended while the load lasted, except for its first third, are in " +
+		"*/s*; *late* ones ended afterwards. *After* is the rate in a closed loop 5 s later. Latencies are of " +
+		"accepted runs, from the intended start.", ""},
+	{"fanout", measureFanOut, "Fan-out", "A flow that has a step executed for each item of a list, so many " +
+		"in flight. An operation is an item.", ""},
+	{"idle", measureIdle, "Idle",
+		"A server with nothing to do. An operation is a second. Postgres' share includes the cost of the " +
+			"measurement.", ""},
+	{"sdk", measureSDK, "One app of the SDK, on two backends", "The same build of one app of the Workflow " +
+		"SDK (`workflow` 4.8.9), whose steps do nothing, on Stepwell and on the SDK's own " +
+		"`@workflow/world-postgres` 4.3.7, which runs in the app's process. Both use the same Postgres. The " +
+		"function is the app, which measures all times. With one run in flight there are pauses between the " +
+		"runs.", onWorldPostgres},
+	{"sdkgo", measureSDKGo, "Go SDK", "Runs of the Go SDK, whose steps do nothing and are executed where " +
+		"the workflow runs, against the same by the function contract with remote steps. *Each step*: each " +
+		"result is on disk before the next step begins. The floor is four inserts of a row, one after the " +
+		"other, without server and HTTP.", byContract},
+	{"peers", measurePeers, "Peers", "The same run on Stepwell and its peers, one after the other on the " +
+		"same machine. Steps do nothing, and a client starts a run and awaits its end. *" + signalNap + "*: " +
+		"the run receives a signal, and then sleeps for " + nap.String() + ".", onDBOS},
 }
 
 func partNames() []string {
@@ -147,7 +167,7 @@ func run(ctx context.Context, o options, p plan) (err error) {
 		return fmt.Errorf("find the server: %w (make bench builds it)", err)
 	}
 	runtime.GOMAXPROCS(1) // the load generator needs no more, and idle threads looking for work cost it a tenth
-	c, err := startCluster(ctx, o.postgres)
+	c, err := startCluster(ctx)
 	if err != nil {
 		return err
 	}

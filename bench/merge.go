@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 )
 
@@ -22,13 +21,8 @@ func (r row) as(variant string) key {
 	return k
 }
 
-// String formats the key for errors.
-func (k key) String() string {
-	return fmt.Sprintf("%s by %s, %d clients, size %d, %g/s", k.of, k.variant, k.clients, k.size, k.rate)
-}
-
 // merge merges the rounds of each measurement, in order of first occurrence: it sums counts and times, and takes the
-// mean of latencies, weighted by operations.
+// mean of latencies, weighted by operations. No part with rounds has other values.
 func merge(rows []row) []row {
 	var merged []row
 	at := map[key]int{}
@@ -53,13 +47,6 @@ func sum(a, b row) row {
 	s.FunctionCPU, s.LoadCPU = a.FunctionCPU+b.FunctionCPU, a.LoadCPU+b.LoadCPU
 	s.WAL, s.Statements = a.WAL+b.WAL, a.Statements+b.Statements
 	s.Latency = mean(a.Latency, float64(a.Ops), b.Latency, float64(b.Ops))
-	s.Other, s.Counts = map[string]quantiles{}, map[string]float64{}
-	for name := range a.Other {
-		s.Other[name] = mean(a.Other[name], float64(a.Other[name].N), b.Other[name], float64(b.Other[name].N))
-	}
-	for name := range a.Counts {
-		s.Counts[name] = a.Counts[name] + b.Counts[name]
-	}
 	return s
 }
 
@@ -78,17 +65,4 @@ func find(rows []row, k key) (row, bool) {
 		return row{}, false
 	}
 	return rows[i], true
-}
-
-// pairwise returns the mean over the rounds of the ratio between the rows of two keys.
-func pairwise(rows []row, a, b key, of func(row) float64) float64 {
-	total, rounds := 0.0, 0.0
-	for _, x := range rows {
-		for _, y := range rows {
-			if x.key() == a && y.key() == b && x.Round == y.Round && of(y) != 0 {
-				total, rounds = total+of(x)/of(y), rounds+1
-			}
-		}
-	}
-	return ratio(total, rounds)
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
 // usage is the use of resources up to a time, or between two times.
@@ -24,7 +26,7 @@ func (u usage) minus(v usage) usage {
 // meter reads the usage. server and function may be nil.
 type meter struct {
 	cluster          *cluster
-	server, function *process
+	server, function *harness.Process
 	database         string // counts only statements in this database; empty for all
 }
 
@@ -37,17 +39,17 @@ func (m meter) read(ctx context.Context) (u usage, err error) {
 	if err != nil {
 		return u, fmt.Errorf("read statistics of Postgres: %w", err)
 	}
-	if u.Postgres, err = processorTime(m.cluster.postgres.pid()); err != nil {
+	if u.Postgres, err = processorTime(m.cluster.pid); err != nil {
 		return u, err
 	}
 	for _, p := range []struct {
-		process *process
+		process *harness.Process
 		into    *time.Duration
 	}{{m.server, &u.Server}, {m.function, &u.Function}} {
 		if p.process == nil {
 			continue
 		}
-		s, err := readStat(p.process.pid())
+		s, err := readStat(p.process.PID())
 		if err != nil {
 			return u, err
 		}

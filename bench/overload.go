@@ -28,8 +28,8 @@ const (
 
 // overloadDrivers are the two protocols, and the Go SDK's app.
 var overloadDrivers = append(slices.Clone(drivers), driver{byGoSDK,
-	func(ctx context.Context, s *testbed, _ string) (time.Time, report, error) {
-		return runBySDK(ctx, s, eachStep.Name(), "seq-3")
+	func(ctx context.Context, s *testbed, _ string) (time.Time, error) {
+		return s.execute(ctx, goDeployment, eachStep.Name(), "seq-3")
 	}})
 
 const byGoSDK = "Go SDK"
@@ -65,9 +65,8 @@ func (b *bench) overloadRows(ctx context.Context, s *testbed, d driver) ([]row, 
 		if err != nil {
 			return nil, err
 		}
-		say("overload %s, %d times what fits: %.0f/s, p50 %.1f ms, p99 %.1f ms, refused %.0f/s, late %.0f, unfinished %d, "+
-			"errors %d %s, then %.0f/s; CPU s: %.1f server, %.1f Postgres, %.1f function, %.1f load", d.name, n, r.perSecond(), r.Latency.P50, r.Latency.P99, r.Counts[countRefused],
-			r.Counts[countLate], r.Unfinished, r.Errors, r.Error, r.Counts[countAfter], r.ServerCPU, r.PostgresCPU, r.FunctionCPU, r.LoadCPU)
+		say("overload %s, %d times what fits: %.0f/s, p50 %.1f ms, refused %.0f/s, errors %d %s", d.name, n, r.perSecond(),
+			r.Latency.P50, r.Counts[countRefused], r.Errors, r.Error)
 		rows = append(rows, r)
 	}
 	return rows, nil
@@ -76,8 +75,7 @@ func (b *bench) overloadRows(ctx context.Context, s *testbed, d driver) ([]row, 
 // saturate keeps a number of runs in flight.
 func (b *bench) saturate(ctx context.Context, s *testbed, d driver, clients int, window time.Duration) *sample {
 	return closedLoop(ctx, clients, window, func(ctx context.Context, _ int, _ time.Time) (time.Time, error) {
-		done, _, err := d.run(ctx, s, workflowPrefix+"seq-3")
-		return done, err
+		return d.run(ctx, s, workflowPrefix+"seq-3")
 	})
 }
 
@@ -92,7 +90,7 @@ func (b *bench) overloadRow(ctx context.Context, s *testbed, d driver, r row) (r
 	began := time.Now()
 	end := began.Add(b.open)
 	once := func(ctx context.Context, _ int, _ time.Time) (time.Time, error) {
-		done, _, err := d.run(ctx, s, workflowPrefix+r.Case)
+		done, err := d.run(ctx, s, workflowPrefix+r.Case)
 		switch {
 		case refused(err, http.StatusTooManyRequests, http.StatusServiceUnavailable):
 			told.Add(retryAfter(err))
@@ -112,7 +110,7 @@ func (b *bench) overloadRow(ctx context.Context, s *testbed, d driver, r row) (r
 	if err != nil {
 		return r, err
 	}
-	memory, err := peakMemory(s.server.pid())
+	memory, err := peakMemory(s.server.PID())
 	if err != nil {
 		return r, err
 	}
@@ -154,27 +152,4 @@ func peakMemory(pid int) (float64, error) {
 		return 0, fmt.Errorf("read memory: %w", err)
 	}
 	return float64(status.VmHWM) / (1 << 20), nil
-}
-
-// mostDone returns the most runs per second of a variant, with any load.
-func mostDone(rows []row, variant string) (most float64) {
-	for _, r := range rows {
-		if r.Variant == variant {
-			most = max(most, r.perSecond())
-		}
-	}
-	return most
-}
-
-// leastOfBest returns the least runs per second of a variant in an open loop, divided by the most.
-func leastOfBest(variant string) value {
-	return func(rows map[string][]row) (least float64, ok bool) {
-		most := mostDone(rows["overload"], variant)
-		for _, r := range rows["overload"] {
-			if r.Variant == variant && r.Rate > 0 && (!ok || ratio(r.perSecond(), most) < least) {
-				least, ok = ratio(r.perSecond(), most), true
-			}
-		}
-		return least, ok
-	}
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -39,16 +38,16 @@ func (c candidate) isPeer() bool { return c.build != nil }
 // candidates are all in the order of the report.
 var candidates = []candidate{
 	{bySDK, nil, ofStepwell("each result is on disk before the next step begins", "",
-		func(ctx context.Context, s *testbed, shape string) (time.Time, report, error) {
-			return runBySDK(ctx, s, eachStep.Name(), shape)
+		func(ctx context.Context, s *testbed, shape string) (time.Time, error) {
+			return s.execute(ctx, goDeployment, eachStep.Name(), shape)
 		})},
 	{bySDKBatch, nil, ofStepwell("results are on disk with the answer to the call", "",
-		func(ctx context.Context, s *testbed, shape string) (time.Time, report, error) {
-			return runBySDK(ctx, s, batches.Name(), shape)
+		func(ctx context.Context, s *testbed, shape string) (time.Time, error) {
+			return s.execute(ctx, goDeployment, batches.Name(), shape)
 		})},
 	{byEmbedded, nil, startEmbedded},
 	{byContractOnly, nil, ofStepwell("remote steps: a call each", "",
-		func(ctx context.Context, s *testbed, shape string) (time.Time, report, error) {
+		func(ctx context.Context, s *testbed, shape string) (time.Time, error) {
 			return runByContract(ctx, s, workflowPrefix+shape)
 		})},
 	{byFlowOnly, nil, ofStepwell("remote steps: a call each", signalNap, runByFlow)},
@@ -143,7 +142,7 @@ func measurePeers(ctx context.Context, b *bench) (rows []row, err error) {
 	for _, c := range candidates {
 		if err := missing[c.name]; err != nil {
 			say("%s cannot be measured: %v", c.name, err)
-			rows = append(rows, row{Case: notHad, Variant: c.name, About: oneLine(err)})
+			rows = append(rows, row{Case: notHad, Variant: c.name, About: oneLine(err.Error(), 300)})
 		}
 	}
 	return append(rows, leftOut...), ctx.Err()
@@ -170,7 +169,7 @@ func (b *bench) measureContender(ctx context.Context, name string, of *contender
 			return nil, fmt.Errorf("%s: %w", l.name, err)
 		}
 		say("%s, %d in flight, %s: %.0f/s, p50 %.1f ms, %.2f ms of CPU", r.Case, r.Clients, name, r.perSecond(),
-			r.Latency.P50, allCPU(r))
+			r.Latency.P50, allCPU.of(r))
 		rows = append(rows, r)
 	}
 	return rows, nil
@@ -178,7 +177,7 @@ func (b *bench) measureContender(ctx context.Context, name string, of *contender
 
 // ofStepwell returns how to start Stepwell, and to have runs of a shape carried out.
 func ofStepwell(
-	about, lacks string, run func(ctx context.Context, s *testbed, shape string) (time.Time, report, error),
+	about, lacks string, run func(ctx context.Context, s *testbed, shape string) (time.Time, error),
 ) func(context.Context, *bench, *contender) error {
 	return func(ctx context.Context, b *bench, of *contender) error {
 		s, err := b.newTestbed(ctx, "all")
@@ -189,23 +188,10 @@ func ofStepwell(
 		of.stops = append(of.stops, s.clear)
 		of.load = func(ctx context.Context, shape string, inFlight int, window time.Duration) (*sample, error) {
 			got := closedLoop(ctx, inFlight, window, func(ctx context.Context, _ int, _ time.Time) (time.Time, error) {
-				done, _, err := run(ctx, s, shape)
-				return done, err
+				return run(ctx, s, shape)
 			})
 			return got, s.awaitEmptyQueue(ctx)
 		}
 		return nil
 	}
-}
-
-// oneLine returns the beginning of an error for a cell of a table.
-func oneLine(err error) string {
-	return fmt.Sprintf("%.300s", strings.ReplaceAll(strings.Join(strings.Fields(err.Error()), " "), "|", "/"))
-}
-
-// peersOnly returns the rows of the peers.
-func peersOnly(rows []row) []row {
-	return only(rows, func(r row) bool {
-		return slices.ContainsFunc(candidates, func(c candidate) bool { return c.name == r.Variant && c.isPeer() })
-	})
 }

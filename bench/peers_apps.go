@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
 // peersFolder is the module with the apps of the peers, relative to the server's module.
@@ -56,7 +59,7 @@ func (of *contender) loadBy(a *app, err error) error {
 	if err != nil {
 		return err
 	}
-	of.function, of.stops = a.process, append(of.stops, a.stop)
+	of.function, of.stops = a.Process, append(of.stops, a.Terminate)
 	of.load = func(ctx context.Context, shape string, inFlight int, window time.Duration) (*sample, error) {
 		got, err := a.measure(ctx, "runs", measurement{
 			Workflow: cmp.Or(of.workflows[shape], shape), InFlight: inFlight, WindowMs: window.Milliseconds(),
@@ -76,10 +79,10 @@ func (of *contender) startServer(
 ) (err error) {
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), program, args...)
 	cmd.Env = env
-	if of.server, _, err = launch(filepath.Base(program), cmd, ready, nil); err != nil {
-		return err
+	if of.server, _, err = harness.Launch(filepath.Base(program), cmd, ready); err != nil {
+		return err //nolint:wrapcheck // says what has failed
 	}
-	of.stops = append(of.stops, of.server.stop)
+	of.stops = append(of.stops, of.server.Terminate)
 	return nil
 }
 
@@ -104,11 +107,11 @@ func startDBOS(ctx context.Context, _ *bench, of *contender) error {
 	if err != nil {
 		return err
 	}
-	return of.startApp(ctx, "dbos", "DATABASE_URL="+of.cluster.url(role, database))
+	return of.startApp(ctx, "dbos", "DATABASE_URL="+of.cluster.url(database))
 }
 
 // restateReady matches the log line of a server that accepts registrations.
-var restateReady = regexp.MustCompile(`"Server listening".*"server_name":"admin-api-server"`)
+var restateReady = regexp.MustCompile(`("Server listening".*"server_name":"admin-api-server")`)
 
 // startRestate starts a server of Restate, which stores everything in files, and the app.
 func startRestate(ctx context.Context, b *bench, of *contender) error {
@@ -146,6 +149,16 @@ func startRestate(ctx context.Context, b *bench, of *contender) error {
 	return of.startApp(ctx, "restate", "RESTATE_INGRESS=http://"+at[ingress], "RESTATE_ADMIN=http://"+at[admin])
 }
 
+// freePort returns a port on which nothing listens.
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("find a free port: %w", err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
 // restateServer installs the server of Restate, and returns its path.
 func (b *bench) restateServer(ctx context.Context) (string, error) {
 	dir := filepath.Join(b.root, peersFolder)
@@ -161,7 +174,7 @@ func (b *bench) restateServer(ctx context.Context) (string, error) {
 }
 
 // temporalReady matches the log line of a server that serves its API.
-var temporalReady = regexp.MustCompile(`"msg":"Starting to serve on frontend listener"`)
+var temporalReady = regexp.MustCompile(`("msg":"Starting to serve on frontend listener")`)
 
 // startTemporal starts a server of Temporal with all its services, on two databases, and the app. Its ports are the
 // default ones, because it cannot store most of those that the kernel calls free.
@@ -185,7 +198,7 @@ func startTemporal(ctx context.Context, _ *bench, of *contender) error {
 		for _, task := range [][]string{{"setup-schema", "-v", "0.0"},
 			{"update-schema", "--schema-name", "postgresql/v12/" + kind[1]}} {
 			args := []string{"--plugin", "postgres12", "--ep", "127.0.0.1", "-p", strconv.Itoa(of.cluster.port), "-u", role,
-				"--db", database}
+				"--pw", password, "--db", database}
 			cmd := exec.CommandContext(ctx, filepath.Join(of.bin, "sql"), append(args, task...)...)
 			if out, err := cmd.CombinedOutput(); err != nil {
 				return fmt.Errorf("create Temporal's schema: %w: %s", err, out)
@@ -229,5 +242,5 @@ func startWorldPostgres(ctx context.Context, b *bench, of *contender) error {
 	if err != nil {
 		return err
 	}
-	return of.loadBy(launchOnWorldPostgres(ctx, dir, of.cluster.url(role, database)))
+	return of.loadBy(launchOnWorldPostgres(ctx, dir, of.cluster.url(database)))
 }

@@ -25,15 +25,9 @@ type plan struct {
 
 	peer, peerOther time.Duration // of the peers' runs of three steps, and of their other runs
 
-	resumes int           // of a run with the Go SDK
-	pause   time.Duration // between them, at least
-
 	items, itemsOpen []int // of maps
 
-	logSizes   []int
-	logAppends int // per size and round
-	stored     int // runs in the full database
-	idle       time.Duration
+	idle time.Duration
 
 	sdk sdkPlan
 }
@@ -48,8 +42,7 @@ func planFor(short bool) plan {
 			shapes: []string{"seq-1", "seq-3", "wide-5"}, peer: 300 * time.Millisecond, peerOther: 300 * time.Millisecond,
 
 			items: []int{20}, itemsOpen: []int{5},
-			resumes: 3, pause: 5 * time.Millisecond,
-			logSizes: []int{10, 100}, logAppends: 20, stored: 10_000, idle: time.Second, sdk: sdkPlanFor(true),
+			idle: time.Second, sdk: sdkPlanFor(true),
 		}
 	}
 	return plan{
@@ -60,8 +53,7 @@ func planFor(short bool) plan {
 		shapes: []string{"seq-1", "seq-3", "seq-10", "wide-50"}, peer: 5 * time.Second, peerOther: 3 * time.Second,
 
 		items: []int{1_000, 10_000}, itemsOpen: []int{100, 1_000},
-		resumes: 200, pause: 50 * time.Millisecond,
-		logSizes: []int{10, 1_000, 10_000}, logAppends: 1_000, stored: 1_000_000, idle: 30 * time.Second,
-		sdk: sdkPlanFor(false),
+		idle: 30 * time.Second,
+		sdk:  sdkPlanFor(false),
 	}
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,13 +32,13 @@ func render(all []results) string {
 	var s strings.Builder
 	s.WriteString("# Results\n\n<!-- Generated from results/*.json: go run . -report -->\n\n" +
 		"[README.md](README.md) describes the measurements and how to read them. Postgres, the server, the function and " +
-		"the load generator share one machine. Times are in ms.\n\n")
+		"the load generator share one machine. Times are in ms. CPU time, statements and WAL are those of one operation. " +
+		"A column with ÷ has a figure divided by that of the other variant in the same case.\n\n")
 	s.WriteString(reportEnvironment(all))
 	s.WriteString(reportTargets(all))
 	for _, r := range all {
-		i := slices.IndexFunc(parts, func(p part) bool { return p.name == r.Part })
-		s.WriteString("## " + parts[i].title + "\n\n" + parts[i].report(r.Rows))
-		s.WriteString(reportErrors(r.Rows))
+		p := parts[slices.IndexFunc(parts, func(p part) bool { return p.name == r.Part })]
+		fmt.Fprintf(&s, "## %s\n\n%s\n\n%s", p.title, p.about, tableOf(r.Rows, p.than))
 	}
 	return strings.TrimRight(s.String(), "\n") + "\n"
 }
@@ -48,7 +50,7 @@ func reportEnvironment(all []results) string {
 		settings = append(settings, name+" = "+value)
 	}
 	slices.Sort(settings)
-	machine := newTable(2, "machine", "")
+	machine := table{header: []string{"machine", ""}, text: 2}
 	machine.add("processor", fmt.Sprintf("%s, %d cores", e.CPU, e.Cores))
 	machine.add("memory", fmt.Sprintf("%.1f GB", e.MemoryGB))
 	machine.add("kernel", e.Kernel)
@@ -57,7 +59,7 @@ func reportEnvironment(all []results) string {
 	machine.add("Go", e.Go)
 	machine.add("Postgres settings", strings.Join(settings, ", "))
 
-	parts := newTable(4, "part", "command", "started", "commit", "load before", "took")
+	parts := table{header: []string{"part", "command", "started", "commit", "load before", "took"}, text: 4}
 	for _, r := range all {
 		command := "`" + r.Environment.Command + "`"
 		if r.Environment.Short {
@@ -69,199 +71,159 @@ func reportEnvironment(all []results) string {
 	return machine.String() + parts.String()
 }
 
-func reportTargets(all []results) string {
-	rows := map[string][]row{}
-	for _, r := range all {
-		rows[r.Part] = r.Rows
-	}
-	t := newTable(1, "", "actual", "target", "met")
-	for _, g := range goals {
-		is, ok := g.is(rows)
-		if !ok {
-			continue
+// table is a Markdown table. Its first columns are text, the others are numbers.
+type table struct {
+	header []string
+	text   int
+	lines  [][]string
+}
+
+func (t *table) add(cells ...string) { t.lines = append(t.lines, cells) }
+
+func (t *table) String() string {
+	rule := make([]string, len(t.header))
+	for i := range rule {
+		rule[i] = "--:"
+		if i < t.text {
+			rule[i] = "---"
 		}
-		met := "**no**"
-		if g.target.met(is) {
-			met = "yes"
-		}
-		t.add(g.what, number(is), g.target.String(), met)
 	}
-	return "## Targets\n\n" + t.String()
-}
-
-// reportErrors reports failed operations, if any.
-func reportErrors(rows []row) string {
-	failed := only(rows, func(r row) bool { return r.Errors > 0 })
-	if len(failed) == 0 {
-		return ""
-	}
-	return "**Errors:**\n\n" + tableOf(failed,
-		words("measurement", func(r row) string { return r.key().String() }),
-		words("first error", func(r row) string {
-			return "`" + strings.ReplaceAll(strings.Join(strings.Fields(r.Error), " "), "`", "'") + "`"
-		}),
-		figure("errors", func(r row) float64 { return float64(r.Errors) }),
-		figure("operations", func(r row) float64 { return float64(r.Ops) }))
-}
-
-func reportAppends(rows []row) string {
-	merged := merge(rows)
-	floorOf := func(r row) row {
-		of, _ := find(merged, r.as(byFloor))
-		return of
-	}
-	return "The floor is the speed of pgbench with the same rows, written by one statement. *Of the floor* is the mean of " +
-		"the rounds. CPU time is in ms per 1,000 operations.\n\n" +
-		tableOf(only(merged, func(r row) bool { return r.Variant == byServer }), ofCase, whole("clients", clients),
-			figure("floor /s", func(r row) float64 { return floorOf(r).perSecond() }), rate("**server /s**"),
-			figure("**of the floor**", func(r row) float64 { return pairwise(rows, r.key(), r.as(byFloor), row.perSecond) }),
-			p50, p99, figure("floor p50", func(r row) float64 { return floorOf(r).Latency.P50 }),
-			figure("**p50 / floor**", func(r row) float64 { return ratio(r.Latency.P50, floorOf(r).Latency.P50) }),
-			perThousand("server CPU", serverCPU), perThousand("Postgres CPU", postgresCPU),
-			figure("floor Postgres CPU", func(r row) float64 { return postgresCPU(floorOf(r)) * 1000 }),
-			figure("WAL B", walBytes), figure("floor WAL B", func(r row) float64 { return walBytes(floorOf(r)) }), statements)
-}
-
-func reportEngine(rows []row) string {
-	merged := merge(rows)
-	closed := only(merged, func(r row) bool { return r.Rate == 0 })
 	var s strings.Builder
-	s.WriteString("Whole runs with steps that do nothing. *wire* is the protocol of the Workflow SDK, with " +
-		"the requests of its stable client; *contract* is the function contract; *flow* is a document with the same steps, " +
-		"which the server continues by itself. TTFS is the time from the start of a run " +
-		"to its first step, STSO from the end of a step to the start of the next, WO a run's time without its steps. CPU " +
-		"time is in ms per run.\n\n")
-	for _, workflow := range cases(closed) {
-		s.WriteString(tableOf(only(closed, func(r row) bool { return r.Case == workflow }), variant(workflow), inFlight,
-			rate("runs /s"), p50, p99, other("TTFS", p50), other("TTFS", p99), other("STSO", p50), other("STSO", p99),
-			other("WO", p50), other("WO", p99),
-			figure("deliveries /s", func(r row) float64 { return ratio(r.Counts["deliveries"], r.Seconds) }),
-			figure("server CPU", serverCPU), figure("Postgres CPU", postgresCPU), figure("function CPU", functionCPU),
-			figure("load CPU", loadCPU), statements,
-			figure("WAL kB", walKilobytes)))
+	for _, line := range slices.Concat([][]string{t.header, rule}, t.lines) {
+		fmt.Fprintf(&s, "| %s |\n", strings.Join(line, " | "))
 	}
-	s.WriteString("Runs start at a fixed rate, independently of earlier ones. Latencies count from the scheduled start. " +
-		"*Unfinished* runs were not done 10 s after the last start.\n\n")
-	s.WriteString(tableOf(only(merged, func(r row) bool { return r.Rate > 0 }), variant("seq-3, open loop"),
-		figure("runs /s wanted", wanted), rate("done /s"), unfinished, p50, p90, p99, p999, maximum,
-		figure("server CPU", serverCPU), figure("Postgres CPU", postgresCPU)))
-	return s.String()
+	return s.String() + "\n"
 }
 
-func reportOverload(rows []row) string {
-	open := func(value func(row) float64) func(row) float64 {
-		return func(r row) float64 {
-			if r.Rate == 0 {
-				return none
-			}
-			return value(r)
+// column is a column of a table of rows: text, or a figure. A figure of 0 was not measured: its cell is empty.
+type column struct {
+	title string
+	text  func(row) string
+	of    func(row) float64
+}
+
+func (c column) cell(r row) string {
+	if c.text != nil {
+		return c.text(r)
+	}
+	return number(c.of(r))
+}
+
+// The figures that targets and comparisons are about.
+var (
+	rate        = column{title: "/s", of: row.perSecond}
+	median      = column{title: "p50", of: func(r row) float64 { return r.Latency.P50 }}
+	functionCPU = column{title: "function CPU", of: func(r row) float64 { return r.per(r.FunctionCPU * 1e3) }}
+	postgresCPU = column{title: "Postgres CPU", of: func(r row) float64 { return r.per(r.PostgresCPU * 1e3) }}
+	serverCPU   = column{title: "server CPU", of: func(r row) float64 { return r.per(r.ServerCPU * 1e3) }}
+	statements  = column{title: "statements", of: func(r row) float64 { return r.per(float64(r.Statements)) }}
+	serverSide  = column{title: "server and Postgres CPU", of: func(r row) float64 {
+		return serverCPU.of(r) + postgresCPU.of(r)
+	}}
+	allCPU = column{title: "all CPU", of: func(r row) float64 {
+		return r.per((r.ServerCPU + r.PostgresCPU + r.FunctionCPU + r.LoadCPU) * 1e3)
+	}}
+)
+
+// columns are those of all tables, the text first.
+var columns = []column{
+	{title: "", text: func(r row) string { return r.Case }},
+	{title: "variant", text: func(r row) string { return r.Variant }},
+	{title: "version and settings", text: func(r row) string { return r.About }},
+	{title: "first error", text: func(r row) string { return oneLine(r.Error, 200) }},
+	{title: "in flight", of: func(r row) float64 { return float64(r.Clients) }},
+	{title: "size", of: func(r row) float64 { return float64(r.Size) }},
+	{title: "asked /s", of: func(r row) float64 { return r.Rate }},
+	rate, median,
+	{title: "p90", of: func(r row) float64 { return r.Latency.P90 }},
+	{title: "p99", of: func(r row) float64 { return r.Latency.P99 }},
+	{title: "max", of: func(r row) float64 { return r.Latency.Max }},
+	{title: "unfinished", of: func(r row) float64 { return float64(r.Unfinished) }},
+	{title: "errors", of: func(r row) float64 { return float64(r.Errors) }},
+	serverCPU, postgresCPU, functionCPU,
+	{title: "load CPU", of: func(r row) float64 { return r.per(r.LoadCPU * 1e3) }},
+	allCPU,
+	statements,
+	{title: "WAL B", of: func(r row) float64 { return r.per(float64(r.WAL)) }},
+}
+
+// tableOf returns a table of the rows, whose rounds it merges, without the columns that none of them fills. With the
+// name of a variant, it compares the others with that.
+func tableOf(rows []row, than string) string {
+	merged := merge(rows)
+	kept := slices.Concat(columns, ownColumns(merged), comparisons(merged, than))
+	kept = slices.DeleteFunc(kept, func(c column) bool {
+		return !slices.ContainsFunc(merged, func(r row) bool { return c.cell(r) != "" })
+	})
+	var t table
+	for _, c := range kept {
+		if t.header = append(t.header, c.title); c.text != nil {
+			t.text++
 		}
 	}
-	count := func(title, name string) column {
-		return figure(title, open(func(r row) float64 { return r.Counts[name] }))
+	for _, r := range merged {
+		cells := make([]string, len(kept))
+		for i, c := range kept {
+			cells[i] = c.cell(r)
+		}
+		t.add(cells...)
 	}
-	return "3-step runs that start at a fixed rate: 1, 2, 4 and 8 times what a closed loop gets. A start that " +
-		"is refused is not repeated; *retry after* is the mean of what the server asks for. *Done* are the runs that ended while " +
-		"the load lasted, except for its first third. Latencies are of accepted runs, from the intended start.\n\n" +
-		tableOf(rows, variant(""), words("asked", func(r row) string {
-			if r.Rate == 0 {
-				return fmt.Sprintf("%d in flight", r.Clients)
+	return t.String()
+}
+
+// ownColumns are those of the values that only some parts have.
+func ownColumns(rows []row) (own []column) {
+	counts := map[string]float64{}
+	for _, r := range rows {
+		maps.Copy(counts, r.Counts)
+	}
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		own = append(own, column{title: name, of: func(r row) float64 { return r.Counts[name] }})
+	}
+	return own
+}
+
+// comparisons are the ratios to the same case of another variant.
+func comparisons(merged []row, than string) (ratios []column) {
+	for _, c := range []column{rate, median, functionCPU, postgresCPU} {
+		ratios = append(ratios, column{title: c.title + " ÷ " + than, of: func(r row) float64 {
+			other, found := find(merged, r.as(than))
+			if !found || r.Variant == than {
+				return 0
 			}
-			return fmt.Sprintf("%d ×", r.Size)
-		}), figure("runs /s asked", open(wanted)), rate("done /s"),
-			figure("of the best", func(r row) float64 { return ratio(r.perSecond(), mostDone(rows, r.Variant)) }),
-			count("refused /s", countRefused), count("retry after s", countRetry), p50, p99, maximum,
-			figure("unfinished", open(unfinished.of)), count("5 s later: done /s", countAfter),
-			count("server memory MB", countMemory))
+			return ratio(c.of(r), c.of(other))
+		}})
+	}
+	return ratios
 }
 
-func reportGrowth(rows []row) string {
-	merged := merge(rows)
-	first := func(r row) row { // the smallest of its kind
-		return merged[slices.IndexFunc(merged, func(of row) bool {
-			return of.Case == r.Case && of.Variant == r.Variant && of.Clients == r.Clients
-		})]
-	}
-	toFirst := func(title string, value func(row) float64) column {
-		return figure(title, func(r row) float64 { return ratio(value(r), value(first(r))) })
-	}
-	return "One client performs one operation at a time on logs of several lengths; then appends and whole " +
-		"runs on an empty database and on one with many stored runs. CPU time is in ms per 1,000 operations.\n\n" +
-		tableOf(only(merged, func(r row) bool { return r.Clients == 0 }), ofCase, whole("events in the run", size), p50, p99,
-			toFirst("**p50 / smallest**", medianOf), perThousand("server CPU", serverCPU),
-			perThousand("Postgres CPU", postgresCPU), toFirst("**CPU / smallest**", bothCPU), figure("WAL B", walBytes)) +
-		tableOf(only(merged, func(r row) bool { return r.Clients > 0 }), ofCase, variant(""), whole("clients", clients),
-			whole("runs stored", size), rate("/s"), toFirst("**/s / empty**", row.perSecond), p50, p99,
-			toFirst("**p50 / empty**", medianOf), perThousand("server CPU", serverCPU),
-			perThousand("Postgres CPU", postgresCPU), toFirst("**CPU / empty**", bothCPU))
+// oneLine returns the beginning of a text for a cell of a table.
+func oneLine(text string, most int) string {
+	return fmt.Sprintf("%.*s", most, strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", "/"))
 }
 
-func reportIdle(rows []row) string {
-	perSecond := func(title string, total func(row) float64) column {
-		return figure(title, func(r row) float64 { return ratio(total(r), r.Seconds) })
+// number formats a value with about three significant digits, and 0 as nothing.
+func number(v float64) string {
+	switch a := math.Abs(v); {
+	case v == 0:
+		return ""
+	case a >= 100 || v == math.Trunc(v):
+		return thousands(fmt.Sprintf("%.0f", v))
+	case a >= 10:
+		return fmt.Sprintf("%.1f", v)
+	default:
+		return fmt.Sprintf("%.2f", v)
 	}
-	return "A server with nothing to do. Postgres' share includes the cost of the measurement.\n\n" +
-		tableOf(rows, ofCase, figure("seconds", func(r row) float64 { return r.Seconds }),
-			perSecond("% of a core: server", func(r row) float64 { return r.ServerCPU * 100 }),
-			perSecond("Postgres", func(r row) float64 { return r.PostgresCPU * 100 }),
-			perSecond("statements /s", func(r row) float64 { return float64(r.Statements) }),
-			perSecond("transactions /s", func(r row) float64 { return r.Counts["commits"] }),
-			perSecond("WAL B/s", func(r row) float64 { return float64(r.WAL) }))
 }
 
-func reportSDK(rows []row) string {
-	merged := merge(rows)
-	on := func(r row) row { // the same on the other backend
-		of, _ := find(merged, r.as(onWorldPostgres))
-		return of
+// thousands inserts thousands separators into the digits of an integer.
+func thousands(digits string) string {
+	sign := ""
+	if strings.HasPrefix(digits, "-") {
+		sign, digits = "-", digits[1:]
 	}
-	elsewhere := func(c column) column {
-		return figure("world-postgres "+c.title, func(r row) float64 { return c.of(on(r)) })
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
 	}
-	compared := func(title string, value func(row) float64) column {
-		return figure(title, func(r row) float64 {
-			if r.Variant != onStepwell {
-				return none
-			}
-			return pairwise(rows, r.key(), r.as(onWorldPostgres), value)
-		})
-	}
-	together := func(c column) column { // rates mean nothing with pauses between runs
-		return figure(c.title, func(r row) float64 {
-			if r.Clients == 1 {
-				return none
-			}
-			return c.of(r)
-		})
-	}
-	return "The same build of one app of the Workflow SDK (`workflow` 4.8.9), " +
-		"whose steps do nothing, on Stepwell and on the SDK's own `@workflow/world-postgres` 4.3.7, which runs in the " +
-		"app's process. Both use the same Postgres. Each row merges all rounds. *Ratio* is Stepwell's value divided by the " +
-		"other's, the mean over the pairs of rounds. The app measures all times.\n\n" +
-		tableOf(only(merged, func(r row) bool { return r.Variant == onStepwell }), ofCase, inFlight,
-			figure("runs", func(r row) float64 { return float64(r.Ops) }), p50, p90, maximum,
-			elsewhere(p50), elsewhere(p90), elsewhere(maximum), compared("**ratio of p50**", medianOf),
-			together(rate("runs /s")), together(elsewhere(rate("runs /s"))),
-			together(compared("**ratio of runs /s**", row.perSecond))) +
-		"CPU time per run in ms, including CPU time used while a run waits:\n\n" +
-		tableOf(merged, ofCase, variant("on"), inFlight, figure("app CPU", functionCPU),
-			compared("**app CPU, ratio**", functionCPU), figure("server CPU", serverCPU), figure("Postgres CPU", postgresCPU),
-			compared("**Postgres CPU, ratio**", postgresCPU),
-			figure("all CPU", func(r row) float64 { return functionCPU(r) + bothCPU(r) }), statements,
-			figure("WAL kB", walKilobytes))
-}
-
-func reportSDKGo(rows []row) string {
-	merged := merge(rows)
-	onLog := func(r row) bool { return r.Case == callOnALog }
-	return "Runs of the Go SDK, whose steps do nothing and are executed where the workflow runs, against " +
-		"the same by the function contract with remote steps. *Each step*: each result is on disk before the next step " +
-		"begins. The floor is four inserts of a row, one after the other, without server and HTTP. CPU time is in ms per " +
-		"run.\n\n" +
-		tableOf(only(merged, func(r row) bool { return !onLog(r) }), ofCase, variant(""), inFlight, rate("runs /s"), p50, p99,
-			figure("server CPU", serverCPU), figure("Postgres CPU", postgresCPU), figure("function CPU", functionCPU),
-			statements) +
-		"A payload arrives at a hook of a run: time until its call has been dealt with, by a process that keeps the run " +
-		"(warm), and by one that repeats the workflow from its beginning (cold).\n\n" +
-		tableOf(only(merged, onLog), ofCase, variant(""), whole("events", size), p50, p99)
+	return sign + digits
 }

@@ -26,8 +26,7 @@ type row struct {
 	Unfinished int64   `json:"unfinished,omitempty"`
 	Seconds    float64 `json:"seconds"`
 
-	Latency quantiles            `json:"latency,omitzero"`
-	Other   map[string]quantiles `json:"other,omitempty"`
+	Latency quantiles `json:"latency,omitzero"`
 
 	// CPU time in seconds.
 	ServerCPU   float64 `json:"serverCpu,omitempty"`

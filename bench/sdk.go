@@ -115,7 +115,7 @@ func startOnStepwell(ctx context.Context, b *bench, dir string) (*backend, error
 	if err != nil {
 		return of, err
 	}
-	of.function = of.app.process
+	of.function = of.app.Process
 	return of, of.client.deploy(ctx, sdkDeployment, of.app.url)
 }
 
@@ -127,10 +127,10 @@ func startOnWorldPostgres(ctx context.Context, b *bench, dir string) (*backend, 
 	}
 	of := &backend{meter: meter{cluster: b.cluster, database: database}, name: onWorldPostgres,
 		messages: "graphile_worker.jobs"}
-	if of.app, err = launchOnWorldPostgres(ctx, dir, b.cluster.url(role, database)); err != nil {
+	if of.app, err = launchOnWorldPostgres(ctx, dir, b.cluster.url(database)); err != nil {
 		return nil, err
 	}
-	of.function = of.app.process
+	of.function = of.app.Process
 	return of, nil
 }
 
@@ -191,10 +191,10 @@ func (of *backend) awaitIdle(ctx context.Context) error {
 func (of *backend) stop() error {
 	var err error
 	if of.server != nil {
-		err = of.server.stop()
+		err = of.server.Terminate()
 	}
 	if of.app != nil {
-		err = errors.Join(err, of.app.stop())
+		err = errors.Join(err, of.app.Terminate())
 	}
 	return err
 }

@@ -9,13 +9,12 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
 // appFolder is the folder of the Workflow SDK app, relative to the server's module.
 const appFolder = "bench/sdk/app"
-
-// appReady matches the output of a ready app; the submatch is its port.
-var appReady = regexp.MustCompile(`^listening (\d+)$`)
 
 // foreign matches environment variables that would change the configuration of the app.
 var foreign = regexp.MustCompile(`^(DATABASE_URL=|STEPWELL_|WORKFLOW_|VERCEL|NODE_|PORT=|DEBUG=)`)
@@ -50,7 +49,7 @@ func npm(ctx context.Context, dir string, args ...string) error {
 
 // app is a process of the Workflow SDK app, or of a peer's.
 type app struct {
-	*process
+	*harness.Process
 	*client // for its API
 }
 
@@ -63,9 +62,9 @@ func startApp(ctx context.Context, dir, name string, env ...string) (*app, error
 // launchApp starts an app that prints its port and can be measured.
 func launchApp(cmd *exec.Cmd, name string, env ...string) (*app, error) {
 	cmd.Env = appEnvironment(os.Environ(), env...)
-	p, port, err := launch(name, cmd, appReady, nil)
+	p, port, err := harness.Launch(name, cmd, harness.AppReady)
 	if err != nil {
-		return nil, err
+		return nil, err //nolint:wrapcheck // says what has failed
 	}
 	// No timeout, because measurements may take long. The context can end them.
 	return &app{p, &client{"http://127.0.0.1:" + port, "", standard(0)}}, nil

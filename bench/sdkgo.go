@@ -18,35 +18,24 @@ const (
 
 	threeSteps  = "3 steps"
 	fiftyAtOnce = "50 steps at once"
-	callOnALog  = "call on a log"
-	warmVariant = "warm"
-	coldVariant = "cold"
 )
 
-// measureSDKGo measures the Go SDK: short runs against the same by the contract with remote steps and the floor, steps
-// at once, and calls of runs with logs of several lengths.
+// measureSDKGo measures the Go SDK: short runs against the same by the contract with remote steps and the floor, and
+// steps at once.
 func measureSDKGo(ctx context.Context, b *bench) (rows []row, err error) {
 	s, err := b.newTestbed(ctx, "all")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.clear()) }()
+	ways := []struct{ variant, deployment, workflow string }{
+		{byContract, contractDeployment, workflowPrefix + "seq-3"},
+		{bySDK, goDeployment, eachStep.Name()},
+		{bySDKBatch, goDeployment, batches.Name()},
+	}
 	for _, n := range b.goInFlight {
-		for _, v := range []struct {
-			variant string
-			run     func(context.Context) (time.Time, report, error)
-		}{
-			{byContract, func(ctx context.Context) (time.Time, report, error) {
-				return runByContract(ctx, s, workflowPrefix+"seq-3")
-			}},
-			{bySDK, func(ctx context.Context) (time.Time, report, error) {
-				return runBySDK(ctx, s, eachStep.Name(), "seq-3")
-			}},
-			{bySDKBatch, func(ctx context.Context) (time.Time, report, error) {
-				return runBySDK(ctx, s, batches.Name(), "seq-3")
-			}},
-		} {
-			r, err := b.goRow(ctx, s, row{Case: threeSteps, Variant: v.variant, Clients: n}, v.run)
+		for _, w := range ways {
+			r, err := b.goRow(ctx, s, row{Case: threeSteps, Variant: w.variant, Clients: n}, w.deployment, w.workflow, "seq-3")
 			if err != nil {
 				return nil, err
 			}
@@ -58,31 +47,20 @@ func measureSDKGo(ctx context.Context, b *bench) (rows []row, err error) {
 		}
 		rows = append(rows, r)
 	}
-	for _, v := range [][2]string{{bySDK, eachStep.Name()}, {bySDKBatch, batches.Name()}} {
-		r, err := b.goRow(ctx, s, row{Case: fiftyAtOnce, Variant: v[0], Clients: 1},
-			func(ctx context.Context) (time.Time, report, error) { return runBySDK(ctx, s, v[1], "wide-50") })
+	for _, w := range ways[1:] {
+		r, err := b.goRow(ctx, s, row{Case: fiftyAtOnce, Variant: w.variant, Clients: 1}, w.deployment, w.workflow, "wide-50")
 		if err != nil {
 			return nil, err
 		}
 		rows = append(rows, r)
 	}
-	calls, err := b.goLogRows(ctx, s)
-	return append(rows, calls...), err
-}
-
-// runBySDK starts a run of the SDK's app, sends it a message if its shape wants one, and waits for its end.
-func runBySDK(ctx context.Context, s *testbed, workflow, shape string) (time.Time, report, error) {
-	run, err := s.execute(ctx, goDeployment, workflow, shape)
-	return time.Now(), report{Run: run}, err
+	return rows, nil
 }
 
 // goRow measures one kind of run in a closed loop, after a warm-up.
-func (b *bench) goRow(
-	ctx context.Context, s *testbed, r row, run func(context.Context) (time.Time, report, error),
-) (row, error) {
+func (b *bench) goRow(ctx context.Context, s *testbed, r row, deployment, workflow, shape string) (row, error) {
 	once := func(ctx context.Context, _ int, _ time.Time) (time.Time, error) {
-		done, _, err := run(ctx)
-		return done, err
+		return s.execute(ctx, deployment, workflow, shape)
 	}
 	closedLoop(ctx, r.Clients, b.warm, once)
 	r, err := s.measure(ctx, r, func() (*sample, error) { return closedLoop(ctx, r.Clients, b.engine, once), nil })
@@ -125,54 +103,4 @@ func (b *bench) floorOfRuns(ctx context.Context, s *testbed, clients int) (row, 
 		return time.Now(), nil
 	}
 	return r.with(closedLoop(ctx, clients, b.engine, once)), nil
-}
-
-// logRows measures calls of runs that get a payload, with logs of several lengths.
-func (b *bench) goLogRows(ctx context.Context, s *testbed) (rows []row, err error) {
-	for _, size := range b.logSizes {
-		for _, v := range [][2]string{{warmVariant, goDeployment}, {coldVariant, coldGoDeployment}} {
-			run, err := s.client.startRunOn(ctx, v[1], "long-log", size)
-			if err != nil {
-				return nil, err
-			}
-			resume := func(ctx context.Context, _ int, _ time.Time) (time.Time, error) { return s.resume(ctx, run) }
-			for deadline := time.Now().Add(runTimeout); ; time.Sleep(20 * time.Millisecond) {
-				if _, err = resume(ctx, 0, time.Time{}); err == nil { // the hook is open
-					break
-				}
-				if time.Now().After(deadline) {
-					return nil, fmt.Errorf("make a log of %d events: %w", size, err)
-				}
-			}
-			r, err := s.timed(ctx, row{Case: callOnALog, Variant: v[0], Size: size}, b.resumes, b.pause, resume)
-			if err != nil {
-				return nil, err
-			}
-			rows = append(rows, r)
-			if err := s.client.resumeRun(ctx, run, 0); err != nil { // ends it
-				return nil, err
-			}
-		}
-	}
-	return rows, nil
-}
-
-// resume sends a payload to a run, and returns when the function has dealt with it.
-func (s *testbed) resume(ctx context.Context, run string) (time.Time, error) {
-	sent := time.Now().UnixNano()
-	if err := s.client.resumeRun(ctx, run, sent); err != nil {
-		return time.Time{}, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	for {
-		select {
-		case r := <-s.reports.resumed:
-			if r.Sent == sent { // else an earlier one was dealt with again
-				return time.Unix(0, r.At), nil
-			}
-		case <-ctx.Done():
-			return time.Time{}, fmt.Errorf("a payload was not dealt with: %w", ctx.Err())
-		}
-	}
 }

@@ -5,30 +5,28 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"regexp"
 	"time"
-)
 
-// serverReady matches the log line of a ready server with STEPWELL_LOG=json.
-var serverReady = regexp.MustCompile(`"msg":"listening","addr":"([^"]+)"`)
+	"github.com/stepwell-dev/stepwell/e2e/harness"
+)
 
 // apiKey is the API key of the bench and its function.
 const apiKey = "sk_bench_0123456789abcdef"
 
 // startServer starts the server on a database with default settings.
-func (b *bench) startServer(ctx context.Context, database, serverRole string) (*process, *client, error) {
+func (b *bench) startServer(ctx context.Context, database, serverRole string) (*harness.Process, *client, error) {
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), b.server, "serve", "--role", serverRole)
 	cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"),
-		"DATABASE_URL=" + b.cluster.url(role, database),
+		"DATABASE_URL=" + b.cluster.url(database),
 		"STEPWELL_API_KEY=" + apiKey,
 		"STEPWELL_LISTEN=127.0.0.1:0",
 		"STEPWELL_ALLOW_ADDRESSES=loopback", // for the bench's function
 		"STEPWELL_LOG=json",                 // logs "listening" with the address
 	}
-	p, addr, err := launch("server", cmd, serverReady, nil)
+	p, addr, err := harness.Launch("server", cmd, harness.ServerReady)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, err //nolint:wrapcheck // says what has failed
 	}
 	return p, newClient("http://"+addr, apiKey), nil
 }
@@ -37,9 +35,9 @@ func (b *bench) startServer(ctx context.Context, database, serverRole string) (*
 type testbed struct {
 	meter
 
-	database string
-	client   *client
-	reports  *reports
+	database    string
+	client      *client
+	completions *completions
 }
 
 // newTestbed starts a server with the given role on a new database, and a function unless the role is "api".
@@ -48,7 +46,7 @@ func (b *bench) newTestbed(ctx context.Context, serverRole string) (s *testbed, 
 	if err != nil {
 		return nil, err
 	}
-	s = &testbed{meter: meter{cluster: b.cluster}, database: database, reports: newReports()}
+	s = &testbed{meter: meter{cluster: b.cluster}, database: database, completions: newCompletions()}
 	defer func() {
 		if err != nil {
 			_ = s.clear() // report the first error
@@ -61,11 +59,11 @@ func (b *bench) newTestbed(ctx context.Context, serverRole string) (s *testbed, 
 		return s, nil
 	}
 	var url string
-	if s.function, url, err = startFunction(ctx, s.client, s.reports); err != nil {
+	if s.function, url, err = startFunction(ctx, s.client, s.completions); err != nil {
 		return nil, err
 	}
 	for deployment, path := range map[string]string{
-		wireDeployment: "", contractDeployment: contractPath, goDeployment: goPath, coldGoDeployment: coldGoPath,
+		wireDeployment: "", contractDeployment: contractPath, goDeployment: goPath,
 	} {
 		if err := s.client.deploy(ctx, deployment, url+path); err != nil {
 			return nil, fmt.Errorf("register the function: %w", err)
@@ -119,12 +117,12 @@ func (s *testbed) clear() error {
 
 // stop stops the server first, so that it can finish its deliveries, and then the function.
 func (s *testbed) stop() error {
-	for _, p := range []*process{s.server, s.function} {
+	for _, p := range []*harness.Process{s.server, s.function} {
 		if p == nil {
 			continue
 		}
-		if err := p.stop(); err != nil {
-			return err
+		if err := p.Terminate(); err != nil {
+			return err //nolint:wrapcheck // says what has failed
 		}
 	}
 	return nil

@@ -191,37 +191,6 @@ func (c *client) append(ctx context.Context, run string, m eventMeta) (answer []
 		http.Header{"Content-Type": {"application/octet-stream"}}, frame)
 }
 
-// postAll appends several events in a batch. It fails if any of them is refused.
-func (c *client) postAll(ctx context.Context, run string, all []eventMeta) error {
-	var body []byte
-	var err error
-	for _, m := range all {
-		if body, err = appendFrame(body, m); err != nil {
-			return err
-		}
-	}
-	got, err := c.call(ctx, http.MethodPost, "/sdk/v4/runs/"+run+"/events/batch",
-		http.Header{"Content-Type": {"application/octet-stream"}}, body)
-	if err != nil {
-		return err
-	}
-	var answer struct {
-		Results []struct {
-			Status  int    `cbor:"status"`
-			Message string `cbor:"message"`
-		} `cbor:"results"`
-	}
-	if err := decode.Unmarshal(got, &answer); err != nil {
-		return fmt.Errorf("read answer to batch: %w", err)
-	}
-	for i, r := range answer.Results {
-		if r.Status != http.StatusOK {
-			return fmt.Errorf("event %d of a batch: status %d: %s", i, r.Status, r.Message)
-		}
-	}
-	return nil
-}
-
 // log reads the whole log of a run page by page, like a client before a replay.
 func (c *client) log(ctx context.Context, run string) ([]logEvent, error) {
 	var all []logEvent
