@@ -32,6 +32,40 @@ func (p Pipelined) Run(ctx context.Context, pool *pgxpool.Pool) error {
 	return err
 }
 
+// CheckThen runs a pipelined transaction that first locks and reads, and then writes. Lock queues the former and returns
+// the check of what they found; if it fails, nothing is written.
+func CheckThen(
+	ctx context.Context, pool *pgxpool.Pool, lock func(*pgx.Batch) (check func() error), write func(*pgx.Batch),
+) error {
+	var check func() error
+	return Pipelined{
+		First: func(b *pgx.Batch) { check = lock(b) },
+		Then: func(_ context.Context, _ pgx.Tx, last *pgx.Batch) (func(error), error) {
+			if err := check(); err != nil {
+				return nil, err
+			}
+			write(last)
+			return nil, nil
+		},
+	}.Run(ctx, pool)
+}
+
+// NoCheck is a check for [CheckThen] that queues nothing and never fails.
+func NoCheck(*pgx.Batch) (check func() error) { return func() error { return nil } }
+
+// maxAgain is how often [Again] calls in all.
+const maxAgain = 10
+
+// Again repeats what has read something that was changed meanwhile, as isChanged says of its error.
+func Again(isChanged func(error) bool, do func() error) (err error) {
+	for range maxAgain {
+		if err = do(); !isChanged(err) {
+			return err
+		}
+	}
+	return err
+}
+
 func (p Pipelined) try(ctx context.Context, pool *pgxpool.Pool) (ended func(error), err error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {

@@ -66,7 +66,7 @@ type Beside struct {
 
 func (b Beside) guard(batch *pgx.Batch) (check func() error) {
 	if b.Guard == nil {
-		return func() error { return nil }
+		return pg.NoCheck(batch)
 	}
 	return b.Guard(batch)
 }
@@ -284,18 +284,10 @@ func (c *Collector) Flush(ctx context.Context, p entities.Project, id entities.R
 
 // Drop deletes a collection with its starts: its run will never be. It fails with [collection.ErrNotFound].
 func (c *Collector) Drop(ctx context.Context, p entities.Project, id entities.RunID) error {
-	err := pg.InTx(ctx, c.pool, func(tx pgx.Tx) error {
-		var b pgx.Batch
-		check := collection.Drop(&b, p, id)
-		if err := pg.SendQueued(ctx, tx, &b); err != nil {
-			return err
-		}
-		if err := check(); err != nil {
-			return err
-		}
-		c.queue.DropWorkOf(&b, message.WorkCollection, string(id))
-		admin.InsertAction(ctx, &b, p, admin.ActionCollectionDrop, string(id), nil)
-		return pg.SendQueued(ctx, tx, &b)
-	})
+	err := pg.CheckThen(ctx, c.pool, func(b *pgx.Batch) func() error { return collection.Drop(b, p, id) },
+		func(b *pgx.Batch) {
+			c.queue.DropWorkOf(b, message.WorkCollection, string(id))
+			admin.InsertAction(ctx, b, p, admin.ActionCollectionDrop, string(id), nil)
+		})
 	return pg.Wrap(err, "drop collection %s", id)
 }

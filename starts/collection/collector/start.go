@@ -18,22 +18,15 @@ import (
 	"github.com/stepwell-dev/stepwell/starts/collection"
 )
 
+// A run that cannot be started is tried again after a tenth of the time for which it has been due.
 const (
-	// maxTries is how often a start begins anew because its collection has changed meanwhile.
-	maxTries = 10
-	// A run that cannot be started is tried again after a tenth of the time for which it has been due.
 	minPause = time.Second
 	maxPause = time.Minute
 )
 
 // untilUnchanged repeats what fails because the collection has changed meanwhile.
-func untilUnchanged(do func() error) (err error) {
-	for range maxTries {
-		if err = do(); !errors.Is(err, collection.ErrChanged) {
-			return err
-		}
-	}
-	return err
+func untilUnchanged(do func() error) error {
+	return pg.Again(func(err error) bool { return errors.Is(err, collection.ErrChanged) }, do)
 }
 
 // Handler returns the handler of [message.WorkCollection], for [queue.WorkerOptions].
@@ -73,19 +66,10 @@ func isRefusal(err error) bool {
 
 // putOff has the work done again later, and writes a note to its collection.
 func (c *Collector) putOff(ctx context.Context, d queue.Delivery, until time.Time, note func(*pgx.Batch)) error {
-	err := pg.InTx(ctx, c.pool, func(tx pgx.Tx) error {
-		var b pgx.Batch
-		note(&b)
-		held := d.Guard(&b)
-		if err := pg.SendQueued(ctx, tx, &b); err != nil {
-			return err
-		}
-		if err := held.Check(); err != nil {
-			return err
-		}
-		d.RescheduleIn(&b, until)
-		return pg.SendQueued(ctx, tx, &b)
-	})
+	err := pg.CheckThen(ctx, c.pool, func(b *pgx.Batch) func() error {
+		note(b)
+		return d.Guard(b).Check
+	}, func(b *pgx.Batch) { d.RescheduleIn(b, until) })
 	if err == nil {
 		c.queue.WakeTimer(nil)
 	}
@@ -120,7 +104,7 @@ func byDelivery(d queue.Delivery, now time.Time) writer {
 // byRequest starts a run for a request, which ends the collection's work.
 func (c *Collector) byRequest(of collection.Collection) writer {
 	return writer{
-		guard:  func(*pgx.Batch) func() error { return func() error { return nil } },
+		guard:  pg.NoCheck,
 		admit:  func(collection.Collection) ([]byte, error) { return nil, nil },
 		finish: func(b *pgx.Batch) { c.queue.DropWorkOf(b, message.WorkCollection, string(of.RunID)) },
 	}

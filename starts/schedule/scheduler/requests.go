@@ -127,19 +127,32 @@ func (s *Scheduler) create(ctx context.Context, sched schedule.Schedule) (schedu
 	if err := d.planAgain(now); err != nil {
 		return schedule.Schedule{}, err
 	}
-	err := pg.InTxThen(ctx, s.pool, func(tx pgx.Tx) (func(error), error) {
-		var b pgx.Batch
-		check := schedule.Create(&b, d.after)
-		admin.InsertAction(ctx, &b, sched.Project, admin.ActionSchedulePut, sched.Name, nil)
-		if err := pg.SendQueued(ctx, tx, &b); err != nil {
-			return nil, err
-		}
-		if err := check(); err != nil {
-			return nil, err
-		}
-		return s.wake(ctx, tx, sched)
-	})
-	return d.after, pg.Wrap(err, "create schedule %s", sched.Name)
+	return d.after, s.store(ctx, sched, func(b *pgx.Batch) func() error { return schedule.Create(b, d.after) },
+		func(b *pgx.Batch) {
+			admin.InsertAction(ctx, b, sched.Project, admin.ActionSchedulePut, sched.Name, nil)
+		})
+}
+
+// store executes the check and the writes of a request in one transaction, and makes the schedule's work due.
+func (s *Scheduler) store(
+	ctx context.Context, sched schedule.Schedule, lock func(*pgx.Batch) (check func() error), write func(*pgx.Batch),
+) error {
+	var check func() error
+	err := pg.Pipelined{
+		First: func(b *pgx.Batch) { check = lock(b) },
+		Then: func(ctx context.Context, tx pgx.Tx, _ *pgx.Batch) (ended func(error), err error) {
+			if err := check(); err != nil {
+				return nil, err
+			}
+			var b pgx.Batch
+			write(&b)
+			_, ended, err = s.queue.Enqueue(ctx, tx, &b, []message.Message{{
+				Project: sched.Project, Topic: sched.Name, Work: message.WorkSchedule, Subject: string(sched.ID), Urgent: true,
+			}})
+			return ended, err
+		},
+	}.Run(ctx, s.pool)
+	return pg.Wrap(err, "write schedule %s", sched.Name)
 }
 
 // planAgain sets the next tick of a schedule that has changed.
@@ -149,14 +162,6 @@ func (d *decision) planAgain(now time.Time) error {
 		d.plan(timing, facts{now: now})
 	}
 	return err
-}
-
-// wake makes the schedule's work due in the transaction, and returns what must be called at its end.
-func (s *Scheduler) wake(ctx context.Context, tx pgx.Tx, sched schedule.Schedule) (func(error), error) {
-	_, ended, err := s.queue.Enqueue(ctx, tx, &pgx.Batch{}, []message.Message{{
-		Project: sched.Project, Topic: sched.Name, Work: message.WorkSchedule, Subject: string(sched.ID), Urgent: true,
-	}})
-	return ended, err
 }
 
 // change changes a schedule as a request says, if it is still as it was read, makes its work due, and returns the
@@ -174,23 +179,10 @@ func (s *Scheduler) change(
 		return sched, err
 	}
 	by := byRequest(ctx, sched, kind)
-	err := pg.InTxThen(ctx, s.pool, func(tx pgx.Tx) (func(error), error) {
-		var b pgx.Batch
-		unchanged := schedule.Lock(&b, sched)
-		if err := pg.SendQueued(ctx, tx, &b); err != nil {
-			return nil, err
-		}
-		if err := unchanged(); err != nil {
-			return nil, err
-		}
-		finish(&b, d, by)
-		if err := pg.SendQueued(ctx, tx, &b); err != nil {
-			return nil, err
-		}
-		return s.wake(ctx, tx, sched)
-	})
+	err := s.store(ctx, sched, func(b *pgx.Batch) func() error { return schedule.Lock(b, sched) },
+		func(b *pgx.Batch) { finish(b, d, by) })
 	d.after.Revision++
-	return d.after, pg.Wrap(err, "write schedule %s", sched.Name)
+	return d.after, err
 }
 
 // changeNamed is change for a schedule that is read first, and again if it changes meanwhile. An edit that returns
@@ -223,23 +215,11 @@ func (s *Scheduler) Delete(ctx context.Context, p entities.Project, name string)
 		if err != nil {
 			return err
 		}
-		err = pg.InTxThen(ctx, s.pool, func(tx pgx.Tx) (func(error), error) {
-			var b pgx.Batch
-			unchanged := schedule.Lock(&b, sched)
-			if err := pg.SendQueued(ctx, tx, &b); err != nil {
-				return nil, err
-			}
-			if err := unchanged(); err != nil {
-				return nil, err
-			}
-			schedule.Delete(&b, sched)
-			admin.InsertAction(ctx, &b, p, admin.ActionScheduleRemove, name, nil)
-			if err := pg.SendQueued(ctx, tx, &b); err != nil {
-				return nil, err
-			}
-			return s.wake(ctx, tx, sched) // the handler ends the work of a schedule that is gone
+		// The handler ends the work of a schedule that is gone.
+		return s.store(ctx, sched, func(b *pgx.Batch) func() error { return schedule.Lock(b, sched) }, func(b *pgx.Batch) {
+			schedule.Delete(b, sched)
+			admin.InsertAction(ctx, b, p, admin.ActionScheduleRemove, name, nil)
 		})
-		return pg.Wrap(err, "delete schedule %s", name)
 	})
 }
 

@@ -51,17 +51,9 @@ func New(q *queue.Queue, log *eventlog.Log) *Scheduler {
 // Handler returns the handler of [message.WorkSchedule], for [queue.WorkerOptions].
 func (s *Scheduler) Handler() queue.Handler { return s.handle }
 
-// maxTries is how often a decision starts over because the schedule has changed meanwhile.
-const maxTries = 10
-
 // untilUnchanged repeats what fails because the schedule has changed meanwhile.
-func untilUnchanged(do func() error) (err error) {
-	for range maxTries {
-		if err = do(); !errors.Is(err, schedule.ErrChanged) {
-			return err
-		}
-	}
-	return err
+func untilUnchanged(do func() error) error {
+	return pg.Again(func(err error) bool { return errors.Is(err, schedule.ErrChanged) }, do)
 }
 
 // handle decides what is due, and has the work done again when there is something to decide next.
@@ -154,7 +146,7 @@ func byDelivery(d queue.Delivery) writer {
 // byRequest writes a decision for a request, with an entry in the audit.
 func byRequest(ctx context.Context, sched schedule.Schedule, kind admin.ActionKind) writer {
 	return writer{
-		guard: func(*pgx.Batch) func() error { return func() error { return nil } },
+		guard: pg.NoCheck,
 		finish: func(b *pgx.Batch, _ decision) {
 			admin.InsertAction(ctx, b, sched.Project, kind, sched.Name, nil)
 		},
@@ -173,18 +165,8 @@ func (s *Scheduler) write(ctx context.Context, sched schedule.Schedule, d decisi
 		}
 		d.refuse(reason)
 	}
-	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		var b pgx.Batch
-		check := guard(&b, sched, by)
-		if err := pg.SendQueued(ctx, tx, &b); err != nil {
-			return err
-		}
-		if err := check(); err != nil {
-			return err
-		}
-		finish(&b, d, by)
-		return pg.SendQueued(ctx, tx, &b)
-	})
+	err := pg.CheckThen(ctx, s.pool,
+		func(b *pgx.Batch) func() error { return guard(b, sched, by) }, func(b *pgx.Batch) { finish(b, d, by) })
 	return pg.Wrap(err, "write schedule %s", sched.Name)
 }
 

@@ -311,7 +311,7 @@ func (t *Triggers) Receive(ctx context.Context, trg trigger.Trigger, r Request) 
 		} else {
 			done, err = t.record(ctx, trg, trigger.Event{Event: r.ID, Decision: trigger.Skipped, Reason: reason}, byRequest())
 		}
-		if errors.Is(err, trigger.ErrChanged) || trigger.IsDeleted(err) {
+		if isChanged(err) {
 			trg, err = trigger.ByToken(ctx, pg.NewPool(t.pool), trg.Project, trg.Source)
 			if err == nil {
 				err = trigger.ErrChanged

@@ -122,9 +122,9 @@ func (t *Triggers) create(ctx context.Context, trg trigger.Trigger) (trigger.Tri
 	now := t.log.Now()
 	trg.ID, trg.Revision, trg.CreatedAt, trg.UpdatedAt = trigger.NewID(), 1, now, now
 	trg.Source = source(trg.Spec, trigger.Spec{})
-	return trg, t.store(ctx, trg, admin.ActionTriggerPut, func(b *pgx.Batch) (func() error, func(*pgx.Batch)) {
-		return trigger.Reserve(b, trg), func(b *pgx.Batch) { trigger.Insert(b, trg) }
-	})
+	return trg, t.store(ctx, trg, admin.ActionTriggerPut,
+		func(b *pgx.Batch) func() error { return trigger.Reserve(b, trg) },
+		func(b *pgx.Batch) { trigger.Insert(b, trg) })
 }
 
 // change writes a trigger that was read and edited, if it is still as it was read, and returns it as written.
@@ -134,30 +134,20 @@ func (t *Triggers) change(
 	was := trg
 	trg.Revision++
 	trg.UpdatedAt = t.log.Now()
-	return trg, t.store(ctx, trg, kind, func(b *pgx.Batch) (func() error, func(*pgx.Batch)) {
-		room := trigger.Reserve(b, trg)
-		unchanged := trigger.Lock(b, was)
-		return func() error { return errors.Join(unchanged(), room()) }, func(b *pgx.Batch) { trigger.Update(b, trg) }
-	})
+	return trg, t.store(ctx, trg, kind, func(b *pgx.Batch) func() error {
+		room, unchanged := trigger.Reserve(b, trg), trigger.Lock(b, was)
+		return func() error { return errors.Join(unchanged(), room()) }
+	}, func(b *pgx.Batch) { trigger.Update(b, trg) })
 }
 
 // store executes the check and the write of a trigger in one transaction with an entry in the audit.
 func (t *Triggers) store(
 	ctx context.Context, trg trigger.Trigger, kind admin.ActionKind,
-	prepare func(*pgx.Batch) (check func() error, write func(*pgx.Batch)),
+	lock func(*pgx.Batch) (check func() error), write func(*pgx.Batch),
 ) error {
-	err := pg.InTx(ctx, t.pool, func(tx pgx.Tx) error {
-		var b pgx.Batch
-		check, write := prepare(&b)
-		if err := pg.SendQueued(ctx, tx, &b); err != nil {
-			return err
-		}
-		if err := check(); err != nil {
-			return err
-		}
-		write(&b)
-		admin.InsertAction(ctx, &b, trg.Project, kind, trg.Name, nil)
-		return pg.SendQueued(ctx, tx, &b)
+	err := pg.CheckThen(ctx, t.pool, lock, func(b *pgx.Batch) {
+		write(b)
+		admin.InsertAction(ctx, b, trg.Project, kind, trg.Name, nil)
 	})
 	return pg.Wrap(err, "write trigger %s", trg.Name)
 }
@@ -170,9 +160,9 @@ func (t *Triggers) Delete(ctx context.Context, p entities.Project, name string) 
 		if err != nil {
 			return err
 		}
-		return t.store(ctx, trg, admin.ActionTriggerRemove, func(b *pgx.Batch) (func() error, func(*pgx.Batch)) {
-			return trigger.Lock(b, trg), func(b *pgx.Batch) { trigger.Delete(b, trg) }
-		})
+		return t.store(ctx, trg, admin.ActionTriggerRemove,
+			func(b *pgx.Batch) func() error { return trigger.Lock(b, trg) },
+			func(b *pgx.Batch) { trigger.Delete(b, trg) })
 	})
 }
 

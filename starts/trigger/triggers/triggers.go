@@ -51,18 +51,11 @@ func New(q *queue.Queue, log *eventlog.Log, conditions *condition.Conditions) *T
 	}
 }
 
-// maxTries is how often something starts over because the trigger has changed meanwhile.
-const maxTries = 10
-
 // untilUnchanged repeats what fails because the trigger has changed meanwhile.
-func untilUnchanged(do func() error) (err error) {
-	for range maxTries {
-		if err = do(); !errors.Is(err, trigger.ErrChanged) && !trigger.IsDeleted(err) {
-			return err
-		}
-	}
-	return err
-}
+func untilUnchanged(do func() error) error { return pg.Again(isChanged, do) }
+
+// isChanged reports whether something failed because the trigger has changed, or is deleted.
+func isChanged(err error) bool { return errors.Is(err, trigger.ErrChanged) || trigger.IsDeleted(err) }
 
 // event is something that a trigger has waited for.
 type event struct {
@@ -100,9 +93,7 @@ func byDelivery(d queue.Delivery) writer {
 // byRequest writes for a request, which has no work: only its sender can try again.
 func byRequest() writer {
 	return writer{
-		guard:  func(*pgx.Batch) func() error { return func() error { return nil } },
-		finish: func(*pgx.Batch) {},
-		failed: trigger.Refused,
+		guard: pg.NoCheck, finish: func(*pgx.Batch) {}, failed: trigger.Refused,
 	}
 }
 
@@ -130,7 +121,7 @@ func (t *Triggers) start(ctx context.Context, trg trigger.Trigger, e event, by w
 		}, by)
 	case refused:
 		return t.record(ctx, trg, trigger.Event{Event: e.id, Decision: trigger.Refused, Reason: reason}, by)
-	case errors.Is(err, message.ErrStale), errors.Is(err, trigger.ErrChanged), trigger.IsDeleted(err),
+	case errors.Is(err, message.ErrStale), isChanged(err),
 		errors.Is(err, entities.ErrKeyReused), ctx.Err() != nil:
 		return trigger.Event{}, err
 	default:
@@ -303,18 +294,7 @@ func guard(b *pgx.Batch, trg trigger.Trigger, by writer) (check func() error) {
 
 // write executes statements in one transaction, if the trigger is still as it was read.
 func (t *Triggers) write(ctx context.Context, trg trigger.Trigger, by writer, statements func(*pgx.Batch)) error {
-	err := pg.InTx(ctx, t.pool, func(tx pgx.Tx) error {
-		var b pgx.Batch
-		check := guard(&b, trg, by)
-		if err := pg.SendQueued(ctx, tx, &b); err != nil {
-			return err
-		}
-		if err := check(); err != nil {
-			return err
-		}
-		statements(&b)
-		return pg.SendQueued(ctx, tx, &b)
-	})
+	err := pg.CheckThen(ctx, t.pool, func(b *pgx.Batch) func() error { return guard(b, trg, by) }, statements)
 	return pg.Wrap(err, "write event of trigger %s", trg.Name)
 }
 
