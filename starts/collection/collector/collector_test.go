@@ -29,19 +29,19 @@ func TestDebounceStartsOneRunUnderItsFirstID(t *testing.T) {
 			t.Parallel()
 			s := registered(t)
 			first := s.add(t, debounced(keep), start("1"))
-			s.at(8 * time.Second)
+			s.At(8 * time.Second)
 			if id := s.add(t, debounced(keep), start("2")); id != first {
 				t.Errorf("the second start is for run %s, the first for %s", id, first)
 			}
-			s.at(10 * time.Second)
+			s.At(10 * time.Second)
 			s.deliver(t, first) // puts it off
 			s.want(t, "2 until 18s")
-			s.at(17 * time.Second)
+			s.At(17 * time.Second)
 			s.add(t, debounced(keep), start("3"))
-			s.at(18 * time.Second)
+			s.At(18 * time.Second)
 			s.deliver(t, first)
 			s.want(t, "3 until 27s")
-			s.at(27 * time.Second)
+			s.At(27 * time.Second)
 			s.deliver(t, first)
 			s.want(t, want)
 			run, err := store.RunByID(t.Context(), pg.NewPool(s.pool), project, first)
@@ -60,14 +60,14 @@ func TestDebounceStartsAtItsMaximum(t *testing.T) {
 	s := registered(t)
 	var id entities.RunID
 	for i := range 12 {
-		s.at(time.Duration(i) * 9 * time.Second / 2)
+		s.At(time.Duration(i) * 9 * time.Second / 2)
 		id = s.add(t, debounced(collection.KeepLast), start(fmt.Sprint(i)))
 	}
 	s.want(t, "12 until 59.5s")
-	s.at(55 * time.Second)
+	s.At(55 * time.Second)
 	s.add(t, debounced(collection.KeepLast), start("12"))
 	s.want(t, "13 until 1m0s")
-	s.at(time.Minute)
+	s.At(time.Minute)
 	s.deliver(t, id)
 	s.want(t, "run 12")
 }
@@ -85,7 +85,7 @@ func TestRunHasTheStartsOptions(t *testing.T) {
 		s.Data.Attributes, s.Timeout, s.Data.TimeoutGraceMS = map[string]string{"k": "v"}, time.Hour, 1000
 		s.Deployment = "dpl"
 	}))
-	s.at(48 * time.Hour)
+	s.At(48 * time.Hour)
 	s.deliver(t, id)
 	run, err := store.RunByID(t.Context(), pg.NewPool(s.pool), project, id)
 	if err != nil {
@@ -112,11 +112,11 @@ func TestBatchStartsWhenItIsFull(t *testing.T) {
 		t.Errorf("the last start: got %+v, %v", done, err)
 	}
 	s.want(t, `run [{"a":1},null,3]`)
-	s.at(30 * time.Second)
+	s.At(30 * time.Second)
 	second := s.add(t, rule, start("4"))
 	s.add(t, rule, start("5"))
 	s.want(t, `run [{"a":1},null,3], 2 until 1m30s`)
-	s.at(90 * time.Second)
+	s.At(90 * time.Second)
 	s.deliver(t, second)
 	s.want(t, `run [{"a":1},null,3], run [4,5]`)
 }
@@ -163,11 +163,11 @@ func TestIdempotencyKeyCountsOnce(t *testing.T) {
 			s := registered(t)
 			first := s.add(t, rule, start("1", once("a")))
 			s.add(t, rule, start("2", once("b")))
-			s.at(5 * time.Second)
+			s.At(5 * time.Second)
 			if id := s.add(t, rule, start("1", once("a"))); id != first {
 				t.Errorf("repeated: got run %s, want %s", id, first)
 			}
-			if n := s.count(t, `SELECT count FROM collections`); n != 2 {
+			if n := s.Count(t, `SELECT count FROM collections`); n != 2 {
 				t.Errorf("%d starts were collected, want 2", n)
 			}
 			if _, err := s.Add(t.Context(), project, rule, start("9", once("a"))); !errors.Is(err, entities.ErrKeyReused) {
@@ -175,7 +175,7 @@ func TestIdempotencyKeyCountsOnce(t *testing.T) {
 			}
 			s.add(t, rule, start("3", once("c"))) // fills the batch
 			if rule.Kind == collection.Debounce {
-				s.at(time.Minute)
+				s.At(time.Minute)
 				s.deliver(t, first)
 			}
 			for _, st := range []collection.Start{start("1", once("a")), start("3", once("c"))} {
@@ -186,12 +186,12 @@ func TestIdempotencyKeyCountsOnce(t *testing.T) {
 			if s.want(t, map[string]string{"debounce": "run 3", "batch": "run [1,2,3]"}[name]); t.Failed() {
 				return
 			}
-			s.exec(t, `DELETE FROM messages`)
+			s.Exec(t, `DELETE FROM messages`)
 			err := pg.InTxBatch(t.Context(), s.pool, func(b *pgx.Batch) { store.DeleteRuns(b, []entities.RunID{first}) })
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n := s.count(t, `SELECT count(*) FROM collected`); n != 0 {
+			if n := s.Count(t, `SELECT count(*) FROM collected`); n != 0 {
 				t.Errorf("%d keys are left of a run that was deleted", n)
 			}
 		})
@@ -205,7 +205,7 @@ func TestRefusedRunIsTriedAgain(t *testing.T) {
 	s.add(t, debounced(collection.KeepLast), start("1", uniqueKey))
 	holder := s.flush(t)
 	id := s.add(t, debounced(collection.KeepLast), start("2", uniqueKey))
-	s.at(time.Minute)
+	s.At(time.Minute)
 	refused := func(part string) {
 		t.Helper()
 		s.deliver(t, id)
@@ -213,7 +213,7 @@ func TestRefusedRunIsTriedAgain(t *testing.T) {
 		if err != nil || !strings.Contains(c.Refusal, part) {
 			t.Fatalf("got %q, %v, want a refusal about %q", c.Refusal, err, part)
 		}
-		if n := s.count(t, `
+		if n := s.Count(t, `
 			SELECT count(*) FROM messages WHERE subject = $1 AND lease = '' AND due_at BETWEEN $2 AND $3`, id,
 			s.log.Now().Add(time.Second), s.log.Now().Add(time.Minute)); n != 1 {
 			t.Error("it is not tried again in time")
@@ -233,15 +233,15 @@ func TestRefusedRunIsTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused(`"w"`)
-	s.register(t)
-	s.exec(t, `INSERT INTO projects (name, daily_starts) VALUES ($1, 0) ON CONFLICT (name) DO UPDATE SET daily_starts = 0`, project)
-	s.at(2 * time.Minute) // what is known of the quota is old
+	s.Register(t)
+	s.Exec(t, `INSERT INTO projects (name, daily_starts) VALUES ($1, 0) ON CONFLICT (name) DO UPDATE SET daily_starts = 0`, project)
+	s.At(2 * time.Minute) // what is known of the quota is old
 	refused("dailyStarts")
 	if _, err := s.Add(t.Context(), project, batches(2), start("1")); !errors.Is(err, admin.ErrStartQuota) {
 		t.Errorf("opening another collection: got %v, want the quota's error", err)
 	}
-	s.exec(t, `UPDATE projects SET daily_starts = 5`)
-	s.at(3 * time.Minute)
+	s.Exec(t, `UPDATE projects SET daily_starts = 5`)
+	s.At(3 * time.Minute)
 	s.deliver(t, id)
 	if got := s.state(t); got != "run 1, run 2" {
 		t.Errorf("got %s", got)
@@ -275,7 +275,7 @@ func TestFlushAndDrop(t *testing.T) {
 	s := registered(t)
 	ctx := admin.WithSource(t.Context(), admin.Source{Actor: "key_1"})
 	for i, keep := range []collection.Keep{collection.KeepLast, collection.KeepAll} {
-		s.at(time.Duration(i) * time.Millisecond) // the runs are in the order of their starts
+		s.At(time.Duration(i) * time.Millisecond) // the runs are in the order of their starts
 		s.add(t, debounced(keep), start("1"))
 		id := s.add(t, debounced(keep), start("2", once("i"+string(keep))))
 		if _, err := s.Flush(ctx, project, id); err != nil {
@@ -294,7 +294,7 @@ func TestFlushAndDrop(t *testing.T) {
 		t.Errorf("drop again: got %v", err)
 	}
 	s.want(t, "run 2, run [1,2]")
-	if n := s.count(t, `SELECT count(*) FROM audit WHERE actor = 'key_1' AND action IN ('collection.flush', 'collection.drop')`); n != 3 {
+	if n := s.Count(t, `SELECT count(*) FROM audit WHERE actor = 'key_1' AND action IN ('collection.flush', 'collection.drop')`); n != 3 {
 		t.Errorf("the audit has %d entries, want 3", n)
 	}
 	if again := s.add(t, batches(3), start("1", once("i"))); again == id {
@@ -335,7 +335,7 @@ func TestTooManyCollectionsAreRefused(t *testing.T) {
 	t.Parallel()
 	s := registered(t)
 	s.add(t, batches(3), start("1"))
-	s.exec(t, `
+	s.Exec(t, `
 		INSERT INTO collections SELECT (json_populate_record(c, json_build_object('run_id', 'wrun_' || n, 'key', n))).*
 		FROM collections c, generate_series(2, $1) AS n`, collection.MaxCollections)
 	rule := batches(3)

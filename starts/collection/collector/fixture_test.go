@@ -3,75 +3,51 @@ package collector
 import (
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
-	"github.com/stepwell-dev/stepwell/migrations"
+	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
-	"github.com/stepwell-dev/stepwell/queue/egress"
-	"github.com/stepwell-dev/stepwell/queue/tickets"
 	"github.com/stepwell-dev/stepwell/starts/collection"
+	"github.com/stepwell-dev/stepwell/starts/startstest"
 )
 
 func TestMain(m *testing.M) { testdb.Main(m) }
 
 const project = entities.DefaultProject
 
-var noon = time.Date(2027, 3, 1, 12, 0, 0, 0, time.UTC)
+var noon = startstest.Noon
 
-// server is the parts of a server process that collections need. Its clock is set by the test.
 type server struct {
 	*Collector
-
-	clock *atomic.Pointer[time.Time]
+	startstest.Server
 }
 
 // newServer returns a server on the database. At first it is noon there.
 func newServer(t testing.TB, dsn string) *server {
 	t.Helper()
-	pool := testdb.Connect(t, dsn)
-	return serverOn(t, pool)
+	return serverOn(t, testdb.Connect(t, dsn))
 }
 
 func serverOn(t testing.TB, pool *pgxpool.Pool) *server {
 	t.Helper()
-	hub := pg.NewHub(pool, "stepwell", slog.New(slog.DiscardHandler))
-	q, err := queue.New(pool, migrations.DefaultSchema, hub)
-	if err != nil {
-		t.Fatal(err)
-	}
-	clock := &atomic.Pointer[time.Time]{}
-	clock.Store(&noon)
-	return &server{New(q, eventlog.New(pool, hub, q, func() time.Time { return *clock.Load() })), clock}
+	s := startstest.New(t, pool)
+	return &server{New(s.Queue, s.Log), s}
 }
 
 // registered returns a server on a database of its own, with an app that has all workflows.
 func registered(t testing.TB) *server {
 	t.Helper()
 	s := newServer(t, testdb.New(t))
-	s.register(t)
+	s.Register(t)
 	return s
 }
-
-func (s *server) register(t testing.TB) {
-	t.Helper()
-	if _, err := s.queue.PutDeployment(t.Context(), project, "dpl", "http://127.0.0.1:1"); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// at sets the clock to so long after noon.
-func (s *server) at(d time.Duration) { s.clock.Store(new(noon.Add(d))) }
 
 // debounced collects starts for ten seconds after the last one, and for a minute at most.
 func debounced(keep collection.Keep) collection.Rule {
@@ -129,53 +105,17 @@ func runOf(done Collected) entities.RunID {
 // claim leases the collection's work.
 func (s *server) claim(t testing.TB, id entities.RunID) queue.Delivery {
 	t.Helper()
-	ticket := tickets.Ticket{}
-	err := s.pool.QueryRow(t.Context(), `
-		UPDATE messages SET lease = '', holder = '', ticket = greatest(ticket, 1) WHERE work = 'collection' AND subject = $1
-		RETURNING id, ticket`, id).Scan(&ticket.MessageID, &ticket.Number)
-	if err != nil {
-		t.Fatalf("no work of %s: %v", id, err)
+	d, ok := s.Claim(t, message.WorkCollection, string(id))
+	if !ok {
+		t.Fatalf("no work of %s", id)
 	}
-	d, ok, err := s.queue.Claim(t.Context(), ticket, "rh_"+ulid.Make().String(), "", 5*time.Minute)
-	if err != nil || !ok {
-		t.Fatalf("claim: %v, %v", ok, err)
-	}
-	return s.bind(t, d)
-}
-
-// bind binds a delivery to this server, as its worker would.
-func (s *server) bind(t testing.TB, d queue.Delivery) queue.Delivery {
-	t.Helper()
-	w, err := s.queue.NewWorker(migrations.DefaultSchema, queue.WorkerOptions{
-		Deliveries: 1, BodyMemory: 1, Logger: slog.New(slog.DiscardHandler), Allowed: egress.Allowed{},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w.Bind(d)
+	return d
 }
 
 // deliver delivers the collection's work once.
 func (s *server) deliver(t testing.TB, id entities.RunID) {
 	t.Helper()
-	if err := s.handle(t.Context(), s.claim(t, id)); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (s *server) count(t testing.TB, sql string, args ...any) (n int) {
-	t.Helper()
-	if err := s.pool.QueryRow(t.Context(), sql, args...).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
-func (s *server) exec(t testing.TB, sql string, args ...any) {
-	t.Helper()
-	if _, err := s.pool.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatal(err)
-	}
+	s.Deliver(t, message.WorkCollection, string(id), s.handle)
 }
 
 // state describes what there is: the runs with their inputs, in the order of their starts, and the collections with their counts.
@@ -208,14 +148,14 @@ func (s *server) want(t testing.TB, want string) {
 	if got := s.state(t); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	runs, open := s.count(t, `SELECT count(*) FROM runs`), s.count(t, `SELECT count(*) FROM collections`)
-	if n := s.count(t, `SELECT count(*) FROM messages WHERE work = 'run'`); n != runs {
+	runs, open := s.Count(t, `SELECT count(*) FROM runs`), s.Count(t, `SELECT count(*) FROM collections`)
+	if n := s.Count(t, `SELECT count(*) FROM messages WHERE work = 'run'`); n != runs {
 		t.Errorf("%d runs have %d invocations", runs, n)
 	}
-	if n := s.count(t, `SELECT count(*) FROM messages WHERE work = 'collection'`); n != open {
+	if n := s.Count(t, `SELECT count(*) FROM messages WHERE work = 'collection'`); n != open {
 		t.Errorf("%d collections have %d pieces of work", open, n)
 	}
-	n := s.count(t, `
+	n := s.Count(t, `
 		SELECT count(*) FROM collected c
 		WHERE NOT EXISTS (SELECT FROM collections WHERE run_id = c.run_id) AND (idempotency_key = '' OR input <> '')`)
 	if n > 0 {

@@ -38,9 +38,9 @@ func TestFullLimitIsTriedAgain(t *testing.T) {
 	s.limit(t, limit.Reject)
 	s.add(t, last, start("1", limited))
 	holder := s.flush(t)
-	s.at(time.Second)
+	s.At(time.Second)
 	id := s.add(t, last, start("2", limited))
-	s.at(time.Minute)
+	s.At(time.Minute)
 	s.deliver(t, id)
 	c, err := collection.ByID(t.Context(), pg.NewPool(s.pool), project, id)
 	if err != nil || c.Refusal == "" {
@@ -55,7 +55,7 @@ func TestFullLimitIsTriedAgain(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	s.at(2 * time.Minute)
+	s.At(2 * time.Minute)
 	s.deliver(t, id)
 	if got := s.state(t); got != "run 1, run 3" {
 		t.Errorf("got %s", got)
@@ -67,7 +67,7 @@ func TestRepeatedTryCompletesItsRequestsAnew(t *testing.T) {
 	t.Parallel()
 	s := registered(t)
 	s.limit(t, limit.Wait)
-	s.exec(t, `
+	s.Exec(t, `
 		CREATE SEQUENCE tries;
 		CREATE FUNCTION deadlock() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN
 			IF nextval(''tries'') = 1 THEN RAISE EXCEPTION ''deadlock'' USING ERRCODE = ''40P01''; END IF;
@@ -112,10 +112,10 @@ func TestStartRevivesTheWorkOfAnOverdueCollection(t *testing.T) {
 			if err := s.queue.Discard(t.Context(), project, message); !errors.Is(err, entities.ErrConflict) {
 				t.Errorf("discard: got %v", err)
 			}
-			s.exec(t, sql)
-			s.at(2 * time.Minute)
+			s.Exec(t, sql)
+			s.At(2 * time.Minute)
 			s.add(t, batches(3), start("2"))
-			if n := s.count(t, `SELECT count(*) FROM messages WHERE subject = $1 AND parked_at IS NULL
+			if n := s.Count(t, `SELECT count(*) FROM messages WHERE subject = $1 AND parked_at IS NULL
 				AND due_at <= now() + interval '1 s'`, id); n != 1 {
 				t.Errorf("%d pieces of work are due, want 1", n)
 			}

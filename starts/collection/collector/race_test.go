@@ -22,7 +22,7 @@ func twoServers(t *testing.T) []*server {
 	t.Helper()
 	dsn := testdb.New(t)
 	servers := []*server{newServer(t, dsn), newServer(t, dsn)}
-	servers[0].register(t)
+	servers[0].Register(t)
 	return servers
 }
 
@@ -57,7 +57,7 @@ func TestThousandDebouncedStartsAreOneRun(t *testing.T) {
 	if err != nil || c.Count != clients*each+1 || !strings.HasSuffix(string(c.Input), fmt.Sprintf(`-%d"`, each-1)) {
 		t.Fatalf("got %d starts, the last with %s, %v", c.Count, c.Input, err)
 	}
-	servers[0].at(time.Minute)
+	servers[0].At(time.Minute)
 	servers[0].deliver(t, first)
 	servers[0].want(t, "run "+string(c.Input))
 }
@@ -69,16 +69,16 @@ func TestRacersStartACollectionOnce(t *testing.T) {
 	const rounds, racers = 10, 4
 	for round := range rounds {
 		now := time.Duration(round) * time.Hour
-		servers[0].at(now)
-		servers[1].at(now)
+		servers[0].At(now)
+		servers[1].At(now)
 		id := servers[0].add(t, debounced(collection.KeepAll), start(fmt.Sprint(round*100)))
-		servers[0].at(now + time.Minute)
-		servers[1].at(now + time.Minute)
+		servers[0].At(now + time.Minute)
+		servers[1].At(now + time.Minute)
 		d := servers[0].claim(t, id)
 		var race sync.WaitGroup
 		for i := range racers {
 			s := servers[i%2]
-			bound := s.bind(t, d)
+			bound := s.Bind(t, d)
 			race.Go(func() {
 				if err := s.handle(t.Context(), bound); err != nil && !errors.Is(err, message.ErrStale) {
 					t.Error(err)
@@ -92,10 +92,10 @@ func TestRacersStartACollectionOnce(t *testing.T) {
 			race.Go(func() { s.add(t, debounced(collection.KeepAll), start(fmt.Sprint(round*100+1+i))) })
 		}
 		race.Wait()
-		if n := servers[0].count(t, `SELECT count(*) FROM runs WHERE id = $1`, id); n != 1 {
+		if n := servers[0].Count(t, `SELECT count(*) FROM runs WHERE id = $1`, id); n != 1 {
 			t.Fatalf("%d runs with the ID of the collection", n)
 		}
-		if servers[0].count(t, `SELECT count(*) FROM collections`) == 1 {
+		if servers[0].Count(t, `SELECT count(*) FROM collections`) == 1 {
 			servers[0].flush(t)
 		}
 	}
@@ -148,10 +148,10 @@ func TestRacersFillBatches(t *testing.T) {
 			if n := len(slices.Compact(items)); n != clients*each || len(items) != n {
 				t.Errorf("%d items are in runs, %d of them different, want %d", len(items), n, clients*each)
 			}
-			if n := servers[0].count(t, `SELECT count(*) FROM runs`); n != clients*each/size || len(runs) != n {
+			if n := servers[0].Count(t, `SELECT count(*) FROM runs`); n != clients*each/size || len(runs) != n {
 				t.Errorf("%d runs, and %d in the answers, want %d", n, len(runs), clients*each/size)
 			}
-			if n := servers[0].count(t, `SELECT count(*) FROM collected WHERE idempotency_key <> ''`); n != (clients*each+2)/3 {
+			if n := servers[0].Count(t, `SELECT count(*) FROM collected WHERE idempotency_key <> ''`); n != (clients*each+2)/3 {
 				t.Errorf("%d keys are remembered, want %d", n, (clients*each+2)/3)
 			}
 			servers[0].want(t, servers[0].state(t))
@@ -201,8 +201,8 @@ func TestSurvivesACrashAtAnyStatement(t *testing.T) {
 				s.add(t, debounced(keepAll), start("2"))
 			},
 			func(t *testing.T, s, home *server) error {
-				s.at(time.Minute)
-				return s.handle(t.Context(), s.bind(t, home.claim(t, home.onlyID(t))))
+				s.At(time.Minute)
+				return s.handle(t.Context(), s.Bind(t, home.claim(t, home.onlyID(t))))
 			},
 			"2 until 10s", "run [1,2]",
 		},
@@ -211,14 +211,14 @@ func TestSurvivesACrashAtAnyStatement(t *testing.T) {
 			t.Parallel()
 			dsn := testdb.New(t)
 			home := newServer(t, dsn)
-			home.register(t)
+			home.Register(t)
 			session := gate.Open(t, dsn, home.pool, nil)
 			broken := serverOn(t, session.Pool)
 			attempt := func(n int, crash gate.Crash) (statements []string, err error) {
 				for _, table := range []string{"messages", "runs", "collections", "collected"} {
-					home.exec(t, `DELETE FROM `+table)
+					home.Exec(t, `DELETE FROM `+table)
 				}
-				broken.at(0)
+				broken.At(0)
 				tt.before(t, home)
 				statements = session.Run(t, n, crash, func() { err = tt.change(t, broken, home) })
 				return statements, err
@@ -262,7 +262,7 @@ func TestSurvivesACrashAtAnyStatement(t *testing.T) {
 						t.Errorf("%s: again: %v", what, err)
 					}
 					home.want(t, tt.is)
-					home.at(0)
+					home.At(0)
 				}
 			}
 			t.Logf("%d statements", len(statements))
@@ -276,7 +276,7 @@ func TestFailedStartLeavesNoTrace(t *testing.T) {
 	t.Parallel()
 	s := registered(t)
 	s.add(t, batches(2), start("1", once("1")))
-	s.exec(t, `
+	s.Exec(t, `
 		CREATE FUNCTION broken() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''broken''; END';
 		CREATE TRIGGER broken BEFORE DELETE ON messages FOR EACH ROW WHEN (OLD.work = 'collection')
 		EXECUTE FUNCTION broken()`)
@@ -289,7 +289,7 @@ func TestFailedStartLeavesNoTrace(t *testing.T) {
 		"flush": func() error { _, err := s.Flush(t.Context(), project, id); return err },
 		"drop":  func() error { return s.Drop(t.Context(), project, id) },
 		"work": func() error {
-			s.at(time.Minute)
+			s.At(time.Minute)
 			return s.handle(t.Context(), s.claim(t, id))
 		},
 	} {
@@ -297,12 +297,12 @@ func TestFailedStartLeavesNoTrace(t *testing.T) {
 			t.Errorf("%s: got %v", name, err)
 		}
 		s.want(t, "1 until 1m0s")
-		if n := s.count(t, `SELECT (SELECT count(*) FROM events) + (SELECT count(*) FROM collected) + (SELECT count(*) FROM audit
+		if n := s.Count(t, `SELECT (SELECT count(*) FROM events) + (SELECT count(*) FROM collected) + (SELECT count(*) FROM audit
 			WHERE action LIKE 'collection.%')`); n != 1 {
 			t.Errorf("%s: %d events, starts and entries in the audit, want the one start", name, n)
 		}
 	}
-	s.exec(t, `DROP TRIGGER broken ON messages`)
+	s.Exec(t, `DROP TRIGGER broken ON messages`)
 	s.add(t, batches(2), start("2", once("2")))
 	s.want(t, "run [1,2]")
 }

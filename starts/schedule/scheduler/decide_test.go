@@ -11,8 +11,6 @@ import (
 )
 
 // noon is a Monday.
-var noon = time.Date(2027, 3, 1, 12, 0, 0, 0, time.UTC)
-
 // hourly returns a schedule that ticks every hour and has decided everything up to noon.
 func hourly(edit ...func(*schedule.Schedule)) schedule.Schedule {
 	s := schedule.Schedule{

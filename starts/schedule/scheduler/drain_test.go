@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities/message"
-	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 	"github.com/stepwell-dev/stepwell/starts/schedule"
@@ -15,8 +14,7 @@ import (
 // TestDrainsDecideTicks of a server in function mode, which does nothing between requests.
 func TestDrainsDecideTicks(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, testdb.New(t))
-	s.register(t)
+	s := registered(t)
 	sched := s.put(t, overlap(schedule.OverlapAllow))
 	d := s.queue.NewDrainer(queue.WorkerOptions{
 		Deliveries: 10, MaxDeliveries: 10, BodyMemory: 1 << 20, Logger: slog.New(slog.DiscardHandler), Allowed: egress.Allowed{},
@@ -39,9 +37,9 @@ func TestDrainsDecideTicks(t *testing.T) {
 		t.Errorf("the next message is due at %v, want the next tick; %d deliveries failed", got.NextDueAt, got.Failed)
 	}
 	s.wantTicks(t, "")
-	s.at(time.Hour)
+	s.At(time.Hour)
 	// The database's clock is not at the tick yet.
-	s.exec(t, `UPDATE messages SET due_at = now() WHERE subject = $1`, sched.ID)
+	s.Exec(t, `UPDATE messages SET due_at = now() WHERE subject = $1`, sched.ID)
 	drain()
 	s.wantTicks(t, "tick 13:00 started")
 }

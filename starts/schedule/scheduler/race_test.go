@@ -22,7 +22,7 @@ func TestRacersDecideATickOnce(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	servers := []*server{newServer(t, dsn), newServer(t, dsn)}
-	servers[0].register(t)
+	servers[0].Register(t, "report")
 	sched := servers[0].put(t, overlap(schedule.OverlapAllow))
 	const rounds, racers = 5, 8
 	for round := 1; round <= rounds; round++ {
@@ -30,8 +30,8 @@ func TestRacersDecideATickOnce(t *testing.T) {
 		var race sync.WaitGroup
 		for i := range racers {
 			s := servers[i%2]
-			s.at(time.Duration(round) * time.Hour)
-			bound := s.bind(t, d)
+			s.At(time.Duration(round) * time.Hour)
+			bound := s.Bind(t, d)
 			race.Go(func() {
 				if err := s.handle(t.Context(), bound); err != nil && !errors.Is(err, message.ErrStale) {
 					t.Error(err)
@@ -60,8 +60,8 @@ func TestRacersDecideATickOnce(t *testing.T) {
 	if len(list) != rounds {
 		t.Errorf("got %s, want %d decisions", decisions(list), rounds)
 	}
-	started := servers[0].count(t, `SELECT count(*) FROM schedule_ticks WHERE decision = 'started'`)
-	if n := servers[0].count(t, `SELECT count(*) FROM runs`); n != started {
+	started := servers[0].Count(t, `SELECT count(*) FROM schedule_ticks WHERE decision = 'started'`)
+	if n := servers[0].Count(t, `SELECT count(*) FROM runs`); n != started {
 		t.Errorf("there are %d runs for %d ticks", n, started)
 	}
 }
@@ -71,7 +71,7 @@ func TestRacingTriggersStartOneRun(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	servers := []*server{newServer(t, dsn), newServer(t, dsn)}
-	servers[0].register(t)
+	servers[0].Register(t, "report")
 	servers[0].put(t)
 	var race sync.WaitGroup
 	var started atomic.Int64
@@ -112,20 +112,20 @@ func crashDecisions(t *testing.T, o schedule.Overlap, orders int) {
 	t.Helper()
 	dsn := testdb.New(t)
 	home := newServer(t, dsn)
-	home.register(t)
+	home.Register(t)
 	session := gate.Open(t, dsn, home.pool, nil)
 	broken := serverOn(t, session.Pool)
 	attempt := func(n int, crash gate.Crash) (statements []string, id schedule.ID, err error) {
 		for _, table := range []string{"messages", "runs", "schedules", "schedule_ticks"} {
-			home.exec(t, `DELETE FROM `+table)
+			home.Exec(t, `DELETE FROM `+table)
 		}
-		home.at(0)
+		home.At(0)
 		id = home.put(t, overlap(o)).ID
-		home.at(time.Hour)
+		home.At(time.Hour)
 		home.deliver(t, id)
-		home.at(2 * time.Hour)
-		broken.at(2 * time.Hour)
-		d := broken.bind(t, home.claim(t, id))
+		home.At(2 * time.Hour)
+		broken.At(2 * time.Hour)
+		d := broken.Bind(t, home.claim(t, id))
 		statements = session.Run(t, n, crash, func() { err = broken.handle(t.Context(), d) })
 		return statements, id, err
 	}
@@ -154,8 +154,8 @@ func crashDecisions(t *testing.T, o schedule.Overlap, orders int) {
 				t.Errorf("%s: got no error", what)
 			}
 			_, list := home.read(t)
-			got := fmt.Sprintf("%s; %d runs, %d orders to cancel", decisions(list), home.count(t, `SELECT count(*) FROM runs`),
-				home.count(t, `SELECT count(*) FROM messages WHERE work = 'cancel'`))
+			got := fmt.Sprintf("%s; %d runs, %d orders to cancel", decisions(list), home.Count(t, `SELECT count(*) FROM runs`),
+				home.Count(t, `SELECT count(*) FROM messages WHERE work = 'cancel'`))
 			want := "tick 13:00 started; 1 runs, 0 orders to cancel"
 			if committed {
 				want = fmt.Sprintf("tick 13:00 started, tick 14:00 started; 2 runs, %d orders to cancel", orders)
@@ -178,23 +178,23 @@ func TestFailedDecisionLeavesNoTrace(t *testing.T) {
 		t.Run(want, func(t *testing.T) {
 			t.Parallel()
 			s := newServer(t, testdb.New(t))
-			s.register(t)
+			s.Register(t, "report")
 			sched := s.put(t)
-			s.at(time.Duration(hours) * time.Hour)
+			s.At(time.Duration(hours) * time.Hour)
 			before, _ := s.read(t)
 			d := s.claim(t, sched.ID)
-			s.exec(t, `ALTER TABLE messages ADD CONSTRAINT broken CHECK (work <> 'schedule' OR lease <> '') NOT VALID`)
+			s.Exec(t, `ALTER TABLE messages ADD CONSTRAINT broken CHECK (work <> 'schedule' OR lease <> '') NOT VALID`)
 			if err := s.handle(t.Context(), d); err == nil {
 				t.Fatal("got no error")
 			}
 			s.wantTicks(t, "")
-			if n := s.count(t, `SELECT (SELECT count(*) FROM events) + (SELECT count(*) FROM messages WHERE work = 'run')`); n != 0 {
+			if n := s.Count(t, `SELECT (SELECT count(*) FROM events) + (SELECT count(*) FROM messages WHERE work = 'run')`); n != 0 {
 				t.Errorf("%d events and invocations are left", n)
 			}
 			if after, _ := s.read(t); after.Revision != before.Revision || !after.DecidedUntil.Equal(before.DecidedUntil) {
 				t.Errorf("the schedule changed from %+v to %+v", before, after)
 			}
-			s.exec(t, `ALTER TABLE messages DROP CONSTRAINT broken`)
+			s.Exec(t, `ALTER TABLE messages DROP CONSTRAINT broken`)
 			s.deliver(t, sched.ID)
 			s.wantTicks(t, want)
 		})

@@ -3,68 +3,52 @@ package scheduler
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
-	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
-	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
-	"github.com/stepwell-dev/stepwell/queue/egress"
-	"github.com/stepwell-dev/stepwell/queue/tickets"
 	"github.com/stepwell-dev/stepwell/starts/schedule"
+	"github.com/stepwell-dev/stepwell/starts/startstest"
 )
 
 func TestMain(m *testing.M) { testdb.Main(m) }
 
 const project = entities.DefaultProject
 
-// server is the parts of a server process that schedules need. Its clock is set by the test.
+var noon = startstest.Noon
+
 type server struct {
 	*Scheduler
-
-	clock *atomic.Pointer[time.Time]
+	startstest.Server
 }
 
 // newServer returns a server on the database. At first it is noon there.
 func newServer(t testing.TB, dsn string) *server {
 	t.Helper()
-	pool := testdb.Connect(t, dsn)
-	return serverOn(t, pool)
+	return serverOn(t, testdb.Connect(t, dsn))
 }
 
 func serverOn(t testing.TB, pool *pgxpool.Pool) *server {
 	t.Helper()
-	hub := pg.NewHub(pool, "stepwell", slog.New(slog.DiscardHandler))
-	q, err := queue.New(pool, migrations.DefaultSchema, hub)
-	if err != nil {
-		t.Fatal(err)
-	}
-	clock := &atomic.Pointer[time.Time]{}
-	clock.Store(&noon)
-	now := func() time.Time { return *clock.Load() }
-	return &server{New(q, eventlog.New(pool, hub, q, now, eventlog.WithGroup(q.Group()))), clock}
+	s := startstest.New(t, pool)
+	return &server{New(s.Queue, s.Log), s}
 }
 
-// at sets the clock to so long after noon.
-func (s *server) at(d time.Duration) { s.clock.Store(new(noon.Add(d))) }
-
-func (s *server) register(t testing.TB) {
+// registered returns a server on a database of its own, with an app that has the workflow of the schedule.
+func registered(t testing.TB) *server {
 	t.Helper()
-	if _, err := s.queue.PutDeployment(t.Context(), project, "dpl", "http://127.0.0.1:1", "report"); err != nil {
-		t.Fatal(err)
-	}
+	s := newServer(t, testdb.New(t))
+	s.Register(t, "report")
+	return s
 }
 
 // put creates a schedule that ticks every hour.
@@ -80,53 +64,17 @@ func (s *server) put(t testing.TB, edit ...func(*schedule.Schedule)) schedule.Sc
 // claim leases the schedule's work.
 func (s *server) claim(t testing.TB, id schedule.ID) queue.Delivery {
 	t.Helper()
-	ticket := tickets.Ticket{}
-	err := s.pool.QueryRow(t.Context(), `
-		UPDATE messages SET lease = '', holder = '', ticket = greatest(ticket, 1) WHERE work = 'schedule' AND subject = $1
-		RETURNING id, ticket`, id).Scan(&ticket.MessageID, &ticket.Number)
-	if err != nil {
-		t.Fatalf("no work of %s: %v", id, err)
+	d, ok := s.Claim(t, message.WorkSchedule, string(id))
+	if !ok {
+		t.Fatalf("no work of %s", id)
 	}
-	d, ok, err := s.queue.Claim(t.Context(), ticket, "rh_"+ulid.Make().String(), "", 5*time.Minute)
-	if err != nil || !ok {
-		t.Fatalf("claim: %v, %v", ok, err)
-	}
-	return s.bind(t, d)
-}
-
-// bind binds a delivery to this server, as its worker would.
-func (s *server) bind(t testing.TB, d queue.Delivery) queue.Delivery {
-	t.Helper()
-	w, err := s.queue.NewWorker(migrations.DefaultSchema, queue.WorkerOptions{
-		Deliveries: 1, BodyMemory: 1, Logger: slog.New(slog.DiscardHandler), Allowed: egress.Allowed{},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w.Bind(d)
+	return d
 }
 
 // deliver delivers the schedule's work once.
 func (s *server) deliver(t testing.TB, id schedule.ID) {
 	t.Helper()
-	if err := s.handle(t.Context(), s.claim(t, id)); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (s *server) count(t testing.TB, sql string, args ...any) (n int) {
-	t.Helper()
-	if err := s.pool.QueryRow(t.Context(), sql, args...).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
-func (s *server) exec(t testing.TB, sql string, args ...any) {
-	t.Helper()
-	if _, err := s.pool.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatal(err)
-	}
+	s.Deliver(t, message.WorkSchedule, string(id), s.handle)
 }
 
 // read returns the schedule with the ticks that were decided, in their order.
@@ -173,33 +121,27 @@ func (s *server) wantTicks(t testing.TB, want string) []schedule.Tick {
 			t.Errorf("the run of %s has the attributes %v", clock(tick.At), run.Attributes)
 		}
 	}
-	if n := s.count(t, `SELECT count(*) FROM runs`); n != started {
+	if n := s.Count(t, `SELECT count(*) FROM runs`); n != started {
 		t.Errorf("there are %d runs, want %d", n, started)
 	}
 	return list
 }
 
-// end ends a run.
+// end cancels a run.
 func (s *server) end(t testing.TB, id entities.RunID) {
 	t.Helper()
-	_, err := s.log.Append(t.Context(), project, eventlog.Request{
-		RunID: id, Type: entities.EventRunCancelled, SpecVersion: entities.SpecDriven,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.End(t, id, entities.EventRunCancelled, "")
 }
 
 func TestTickStartsARun(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, testdb.New(t))
-	s.register(t)
+	s := registered(t)
 	sched := s.put(t, func(s *schedule.Schedule) {
 		s.Input, s.Attributes, s.Timeout = []byte(`{"a": 1}`), map[string]string{"k": "v"}, time.Hour
 	})
 	s.deliver(t, sched.ID)
 	s.wantTicks(t, "")
-	s.at(time.Hour)
+	s.At(time.Hour)
 	s.deliver(t, sched.ID)
 	list := s.wantTicks(t, "tick 13:00 started")
 	run, err := store.RunByID(t.Context(), pg.NewPool(s.pool), project, list[0].RunID)
@@ -213,7 +155,7 @@ func TestTickStartsARun(t *testing.T) {
 	if err != nil || string(created.Payload) != `{"a": 1}` {
 		t.Errorf("the run began with %q, %v", created.Payload, err)
 	}
-	if n := s.count(t, `SELECT count(*) FROM messages WHERE run_id = $1 AND work = 'run'`, run.ID); n != 1 {
+	if n := s.Count(t, `SELECT count(*) FROM messages WHERE run_id = $1 AND work = 'run'`, run.ID); n != 1 {
 		t.Errorf("the run has %d invocations", n)
 	}
 	var due time.Time
@@ -237,19 +179,19 @@ func TestOverlap(t *testing.T) {
 		t.Run(string(o), func(t *testing.T) {
 			t.Parallel()
 			s := newServer(t, testdb.New(t))
-			s.register(t)
+			s.Register(t, "report")
 			sched := s.put(t, overlap(o))
-			s.at(time.Hour)
+			s.At(time.Hour)
 			s.deliver(t, sched.ID)
-			s.at(2 * time.Hour)
+			s.At(2 * time.Hour)
 			s.deliver(t, sched.ID)
 			list := s.wantTicks(t, want[0])
-			cancelled := s.count(t, `SELECT count(*) FROM messages WHERE run_id = $1 AND work = 'cancel'`, list[0].RunID)
+			cancelled := s.Count(t, `SELECT count(*) FROM messages WHERE run_id = $1 AND work = 'cancel'`, list[0].RunID)
 			if (cancelled == 1) != (o == schedule.OverlapCancel) {
 				t.Errorf("there are %d orders to cancel the first run", cancelled)
 			}
 			s.end(t, list[0].RunID)
-			s.at(2*time.Hour + 10*time.Minute)
+			s.At(2*time.Hour + 10*time.Minute)
 			s.deliver(t, sched.ID)
 			s.wantTicks(t, want[1])
 		})
@@ -258,12 +200,11 @@ func TestOverlap(t *testing.T) {
 
 func TestCatchUpAfterAnOutage(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, testdb.New(t))
-	s.register(t)
+	s := registered(t)
 	sched := s.put(t, func(s *schedule.Schedule) {
 		s.CatchUp, s.CatchUpWindow, s.Overlap = schedule.CatchUpAll, 2*time.Hour, schedule.OverlapAllow
 	})
-	s.at(5*time.Hour + 30*time.Minute)
+	s.At(5*time.Hour + 30*time.Minute)
 	for range 4 {
 		s.deliver(t, sched.ID)
 	}
@@ -273,44 +214,42 @@ func TestCatchUpAfterAnOutage(t *testing.T) {
 // TestPause resumes a schedule late, triggers it meanwhile, and requires that the ticks of the pause are missed.
 func TestPause(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, testdb.New(t))
-	s.register(t)
+	s := registered(t)
 	sched := s.put(t)
 	for range 2 { // the second changes nothing
 		if got, err := s.Pause(t.Context(), project, "hourly", "the database moves"); err != nil || got.NextAt != nil {
 			t.Fatalf("got %+v, %v", got, err)
 		}
 	}
-	s.at(time.Hour)
+	s.At(time.Hour)
 	s.deliver(t, sched.ID)
-	if n := s.count(t, `SELECT count(*) FROM messages WHERE work = 'schedule'`); n != 0 {
+	if n := s.Count(t, `SELECT count(*) FROM messages WHERE work = 'schedule'`); n != 0 {
 		t.Errorf("a paused schedule has %d pieces of work", n)
 	}
 	s.wantTicks(t, "")
 	if _, err := s.Trigger(t.Context(), project, "hourly"); err != nil {
 		t.Fatal(err)
 	}
-	s.at(3*time.Hour + time.Minute)
+	s.At(3*time.Hour + time.Minute)
 	if got, err := s.Resume(t.Context(), project, "hourly"); err != nil || clock(*got.NextAt) != "16:00" || got.PauseNote != "" {
 		t.Fatalf("got %+v, %v", got, err)
 	}
 	s.deliver(t, sched.ID)
 	s.wantTicks(t, "trigger 13:00 started, tick 13:00 missed to 15:00 (3)")
-	if n := s.count(t, `SELECT count(*) FROM audit WHERE action LIKE 'schedule.%'`); n != 4 { // put, pause, trigger, resume
+	if n := s.Count(t, `SELECT count(*) FROM audit WHERE action LIKE 'schedule.%'`); n != 4 { // put, pause, trigger, resume
 		t.Errorf("the audit has %d entries", n)
 	}
 }
 
 func TestTriggerObeysOverlap(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, testdb.New(t))
-	s.register(t)
+	s := registered(t)
 	s.put(t)
 	first, err := s.Trigger(t.Context(), project, "hourly")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.at(time.Minute)
+	s.At(time.Minute)
 	if _, err := s.Trigger(t.Context(), project, "hourly"); !errors.Is(err, entities.ErrConflict) || !strings.Contains(err.Error(), string(first.RunID)) {
 		t.Errorf("got %v, want a conflict that names the run", err)
 	}
@@ -324,12 +263,11 @@ func TestTriggerObeysOverlap(t *testing.T) {
 
 func TestBackfillStartsOneRunAfterTheOther(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, testdb.New(t))
-	s.register(t)
+	s := registered(t)
 	sched := s.put(t)
-	s.at(time.Hour)
+	s.At(time.Hour)
 	s.deliver(t, sched.ID)
-	s.at(90 * time.Minute)
+	s.At(90 * time.Minute)
 	from := noon.Add(-time.Hour)
 	if _, err := s.Backfill(t.Context(), project, "hourly", from, noon.Add(time.Hour), false); err != nil {
 		t.Fatal(err)
@@ -362,17 +300,16 @@ func TestBackfillStartsOneRunAfterTheOther(t *testing.T) {
 // TestRefusedTicksSayWhy has a deployment that is gone, and a project whose quota is used up.
 func TestRefusedTicksSayWhy(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, testdb.New(t))
-	s.register(t)
+	s := registered(t)
 	sched := s.put(t)
 	if err := s.queue.RemoveDeployment(t.Context(), project, "dpl"); err != nil {
 		t.Fatal(err)
 	}
-	s.at(time.Hour)
+	s.At(time.Hour)
 	s.deliver(t, sched.ID)
-	s.register(t)
-	s.exec(t, `INSERT INTO projects (name, daily_starts) VALUES ($1, 0) ON CONFLICT (name) DO UPDATE SET daily_starts = 0`, project)
-	s.at(2 * time.Hour)
+	s.Register(t, "report")
+	s.Exec(t, `INSERT INTO projects (name, daily_starts) VALUES ($1, 0) ON CONFLICT (name) DO UPDATE SET daily_starts = 0`, project)
+	s.At(2 * time.Hour)
 	s.deliver(t, sched.ID)
 	list := s.wantTicks(t, "tick 13:00 refused, tick 14:00 refused")
 	if !strings.Contains(list[0].Reason, `"report"`) || !strings.Contains(list[1].Reason, "dailyStarts") {
@@ -390,14 +327,14 @@ func TestPut(t *testing.T) {
 	if _, _, err := s.Put(t.Context(), project, "hourly", spec); !errors.Is(err, message.ErrDeploymentNotFound) {
 		t.Errorf("without an app: got %v", err)
 	}
-	s.register(t)
+	s.Register(t, "report")
 	sched := s.put(t)
 	again, created, err := s.Put(t.Context(), project, "hourly", spec)
 	if err != nil || created || again.Revision != sched.Revision {
 		t.Errorf("saying the same again: got %+v, %v, %v", again, created, err)
 	}
 	// A schedule that changes its times does not look back.
-	s.at(90 * time.Minute)
+	s.At(90 * time.Minute)
 	spec.Every, spec.Cron = 0, "45 * * * *"
 	changed, created, err := s.Put(t.Context(), project, "hourly", spec)
 	if err != nil || created || changed.ID != sched.ID || clock(*changed.NextAt) != "13:45" {
@@ -406,7 +343,7 @@ func TestPut(t *testing.T) {
 	s.deliver(t, sched.ID)
 	s.wantTicks(t, "")
 	// One that changes something else does.
-	s.at(110 * time.Minute)
+	s.At(110 * time.Minute)
 	spec.Input = []byte(`1`)
 	if _, _, err := s.Put(t.Context(), project, "hourly", spec); err != nil {
 		t.Error(err)
@@ -418,22 +355,21 @@ func TestPut(t *testing.T) {
 // TestDelete also creates the schedule again, whose ticks are new ones.
 func TestDelete(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, testdb.New(t))
-	s.register(t)
+	s := registered(t)
 	sched := s.put(t)
-	s.at(time.Hour)
+	s.At(time.Hour)
 	s.deliver(t, sched.ID)
 	if err := s.Delete(t.Context(), project, "hourly"); err != nil {
 		t.Fatal(err)
 	}
 	s.deliver(t, sched.ID)
-	if n := s.count(t, `SELECT (SELECT count(*) FROM messages WHERE work = 'schedule') + (SELECT count(*) FROM schedule_ticks)`); n != 0 {
+	if n := s.Count(t, `SELECT (SELECT count(*) FROM messages WHERE work = 'schedule') + (SELECT count(*) FROM schedule_ticks)`); n != 0 {
 		t.Errorf("%d rows are left", n)
 	}
 	if err := s.Delete(t.Context(), project, "hourly"); !errors.Is(err, schedule.ErrNotFound) {
 		t.Errorf("deleting it again: got %v", err)
 	}
-	s.at(0)
+	s.At(0)
 	if again := s.put(t); again.ID == sched.ID || again.Ticks != 0 {
 		t.Errorf("got %+v", again)
 	}
@@ -441,8 +377,7 @@ func TestDelete(t *testing.T) {
 
 func TestProjectsAreIsolated(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, testdb.New(t))
-	s.register(t)
+	s := registered(t)
 	sched := s.put(t)
 	const other = entities.Project("other")
 	for what, do := range map[string]func(ctx context.Context) error{
@@ -476,19 +411,18 @@ func TestProjectsAreIsolated(t *testing.T) {
 // TestOldDecisionsAreDeleted keeps the last thousand, and ticks that wait.
 func TestOldDecisionsAreDeleted(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, testdb.New(t))
-	s.register(t)
+	s := registered(t)
 	sched := s.put(t)
-	s.exec(t, `
+	s.Exec(t, `
 		INSERT INTO schedule_ticks (project, schedule_id, kind, at, decision, run_id, reason, count, last_at, decided_at, seq)
 		SELECT $1, $2, 'tick', at, 'missed', '', '', 1, at, at, n
 		FROM (SELECT n, $3::timestamptz - (2000 - n) * interval '1 hour' AS at FROM generate_series(1, 1500) n) AS old`,
 		project, sched.ID, noon)
-	s.exec(t, `UPDATE schedule_ticks SET decision = 'waiting' WHERE seq = 7`) // it is not over
-	s.exec(t, `UPDATE schedules SET ticks = 1500`)
-	s.at(time.Hour)
+	s.Exec(t, `UPDATE schedule_ticks SET decision = 'waiting' WHERE seq = 7`) // it is not over
+	s.Exec(t, `UPDATE schedules SET ticks = 1500`)
+	s.At(time.Hour)
 	s.deliver(t, sched.ID)
-	if n := s.count(t, `SELECT count(*) FROM schedule_ticks`); n != 1001 {
+	if n := s.Count(t, `SELECT count(*) FROM schedule_ticks`); n != 1001 {
 		t.Errorf("%d decisions are kept", n)
 	}
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
-	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 	"github.com/stepwell-dev/stepwell/starts/schedule"
@@ -20,8 +19,7 @@ import (
 func TestSchedulesOfAProjectLeaveTurnsToOthers(t *testing.T) {
 	t.Parallel()
 	const flood, schedules = entities.Project("flood"), 200
-	s := newServer(t, testdb.New(t))
-	s.register(t)
+	s := registered(t)
 	if _, err := s.queue.PutDeployment(t.Context(), flood, "dpl", "http://127.0.0.1:1", "report"); err != nil {
 		t.Fatal(err)
 	}
@@ -43,8 +41,8 @@ func TestSchedulesOfAProjectLeaveTurnsToOthers(t *testing.T) {
 		}},
 	})
 	t.Cleanup(d.Stop)
-	s.at(time.Hour)
-	s.exec(t, `UPDATE messages SET due_at = now() - CASE WHEN project = $1 THEN interval '1 minute' ELSE '0' END`, flood)
+	s.At(time.Hour)
+	s.Exec(t, `UPDATE messages SET due_at = now() - CASE WHEN project = $1 THEN interval '1 minute' ELSE '0' END`, flood)
 	run, err := d.StartDrain(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities/message"
-	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/starts/schedule"
 )
@@ -32,8 +31,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 func TestTicksAtTheSameMomentShareCommits(t *testing.T) {
 	t.Parallel()
 	const schedules = 64
-	s := newServer(t, testdb.New(t))
-	s.register(t)
+	s := registered(t)
 	var deliveries []queue.Delivery
 	for i := range schedules {
 		sched, _, err := s.Put(t.Context(), project, fmt.Sprint("s-", i), hourly().Spec)
@@ -42,7 +40,7 @@ func TestTicksAtTheSameMomentShareCommits(t *testing.T) {
 		}
 		deliveries = append(deliveries, s.claim(t, sched.ID))
 	}
-	s.at(time.Hour)
+	s.At(time.Hour)
 	resume := s.queue.Group().Pause()
 	var ticks sync.WaitGroup
 	for _, d := range deliveries {
@@ -64,7 +62,7 @@ func TestTicksAtTheSameMomentShareCommits(t *testing.T) {
 		"(SELECT DISTINCT xmin::text FROM schedules) AS commits":             schedules / 32,
 		"messages WHERE work = 'schedule' AND lease = '' AND due_at > now()": schedules,
 	} {
-		if n := s.count(t, `SELECT count(*) FROM `+what); n != count {
+		if n := s.Count(t, `SELECT count(*) FROM `+what); n != count {
 			t.Errorf("got %d %s, want %d", n, what, count)
 		}
 	}
@@ -74,10 +72,9 @@ func TestTicksAtTheSameMomentShareCommits(t *testing.T) {
 // lost.
 func TestTickIsNotDecidedWithoutItsGuards(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, testdb.New(t))
-	s.register(t)
+	s := registered(t)
 	s.put(t)
-	s.at(time.Hour)
+	s.At(time.Hour)
 	read, _ := s.read(t)
 	timing, err := read.Timing()
 	if err != nil {
@@ -93,7 +90,7 @@ func TestTickIsNotDecidedWithoutItsGuards(t *testing.T) {
 	} {
 		read, _ = s.read(t)
 		d := s.claim(t, read.ID)
-		s.exec(t, broken.sql)
+		s.Exec(t, broken.sql)
 		err := s.write(t.Context(), read, decide(read, timing, facts{now: noon.Add(time.Hour)}), byDelivery(d))
 		if !errors.Is(err, broken.want) {
 			t.Errorf("%s: got %v, want %v", guard, err, broken.want)

@@ -12,22 +12,21 @@ import (
 // TestAllTicksWaitForTheirRuns, which follow each other in the order of the ticks.
 func TestAllTicksWaitForTheirRuns(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, testdb.New(t))
-	s.register(t)
+	s := registered(t)
 	sched := s.put(t, overlap(schedule.OverlapWaitAll))
 	for hour := range 4 {
-		s.at(time.Duration(hour) * time.Hour)
+		s.At(time.Duration(hour) * time.Hour)
 		s.deliver(t, sched.ID)
 	}
 	list := s.wantTicks(t, "tick 13:00 started, tick 14:00 waiting, tick 15:00 waiting")
 	s.end(t, list[0].RunID)
-	s.at(3*time.Hour + time.Minute)
+	s.At(3*time.Hour + time.Minute)
 	s.deliver(t, sched.ID)
 	list = s.wantTicks(t, "tick 13:00 started, tick 15:00 waiting, tick 14:00 started")
 	s.deliver(t, sched.ID) // the run of 14:00 has not ended
 	s.wantTicks(t, "tick 13:00 started, tick 15:00 waiting, tick 14:00 started")
 	s.end(t, list[2].RunID)
-	s.at(3*time.Hour + 2*time.Minute)
+	s.At(3*time.Hour + 2*time.Minute)
 	s.deliver(t, sched.ID)
 	s.wantTicks(t, "tick 13:00 started, tick 14:00 started, tick 15:00 started")
 	if sched, _ := s.read(t); sched.WaitingAt != nil || len(sched.WaitingMore) != 0 {
@@ -38,18 +37,17 @@ func TestAllTicksWaitForTheirRuns(t *testing.T) {
 // TestWorkOfAScheduleEndsWithItsLastTick.
 func TestWorkOfAScheduleEndsWithItsLastTick(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, testdb.New(t))
-	s.register(t)
+	s := registered(t)
 	sched := s.put(t, func(s *schedule.Schedule) {
 		s.FromAt, s.UntilAt = new(noon.Add(90*time.Minute)), new(noon.Add(150*time.Minute))
 	})
-	s.at(time.Hour)
+	s.At(time.Hour)
 	s.deliver(t, sched.ID)
 	s.wantTicks(t, "")
-	s.at(2 * time.Hour)
+	s.At(2 * time.Hour)
 	s.deliver(t, sched.ID)
 	s.wantTicks(t, "tick 14:00 started")
-	if n := s.count(t, `SELECT count(*) FROM messages WHERE work = 'schedule'`); n != 0 {
+	if n := s.Count(t, `SELECT count(*) FROM messages WHERE work = 'schedule'`); n != 0 {
 		t.Errorf("%d pieces of work are left", n)
 	}
 	// A later end makes it tick again.
@@ -71,10 +69,10 @@ func TestOtherOverlapDropsWhatWaits(t *testing.T) {
 		t.Run(string(to), func(t *testing.T) {
 			t.Parallel()
 			s := newServer(t, testdb.New(t))
-			s.register(t)
+			s.Register(t, "report")
 			sched := s.put(t, overlap(schedule.OverlapWaitAll))
 			for hour := range 4 {
-				s.at(time.Duration(hour) * time.Hour)
+				s.At(time.Duration(hour) * time.Hour)
 				s.deliver(t, sched.ID)
 			}
 			spec := sched.Spec
@@ -94,10 +92,9 @@ func TestOtherOverlapDropsWhatWaits(t *testing.T) {
 // TestLaterEndKeepsWhatIsDue: the tick of 13:00 is due and undecided. Those between the old end and now are no ticks.
 func TestLaterEndKeepsWhatIsDue(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, testdb.New(t))
-	s.register(t)
+	s := registered(t)
 	sched := s.put(t, func(s *schedule.Schedule) { s.UntilAt = new(noon.Add(90 * time.Minute)) })
-	s.at(61 * time.Minute)
+	s.At(61 * time.Minute)
 	spec := sched.Spec
 	spec.UntilAt = new(noon.Add(5 * time.Hour))
 	if _, _, err := s.Put(t.Context(), project, "hourly", spec); err != nil {
@@ -105,11 +102,11 @@ func TestLaterEndKeepsWhatIsDue(t *testing.T) {
 	}
 	s.deliver(t, sched.ID)
 	s.wantTicks(t, "tick 13:00 started")
-	s.at(5*time.Hour + time.Minute)
+	s.At(5*time.Hour + time.Minute)
 	s.deliver(t, sched.ID)
 	list, _ := s.read(t)
 	spec.UntilAt = nil
-	s.at(9 * time.Hour)
+	s.At(9 * time.Hour)
 	if changed, _, err := s.Put(t.Context(), project, "hourly", spec); err != nil || clock(*changed.NextAt) != "22:00" {
 		t.Errorf("after %v: got %+v, %v; want that nothing between the old end and now is a tick", list.DecidedUntil, changed, err)
 	}

@@ -41,7 +41,7 @@ func TestSignalGoesThroughTriggersBeforeHooks(t *testing.T) {
 	s := newApp(t)
 	s.put(t, onSignal(""))
 	id := s.run(t)
-	_, err := s.log.Append(t.Context(), project, eventlog.Request{
+	_, err := s.Log.Append(t.Context(), project, eventlog.Request{
 		RunID: id, Type: entities.EventHookCreated, CorrelationID: "h", SpecVersion: entities.SpecDriven,
 		Data: entities.EventData{Token: "token", Signal: "paid"},
 	})
@@ -49,19 +49,19 @@ func TestSignalGoesThroughTriggersBeforeHooks(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.post(t, `1`)
-	d, _ := s.claim(t, message.WorkSignal)
-	s.exec(t, `ALTER TABLE events ADD CONSTRAINT broken CHECK (type <> 'hook_received') NOT VALID`)
+	d, _ := s.Claim(t, message.WorkSignal, "")
+	s.Exec(t, `ALTER TABLE events ADD CONSTRAINT broken CHECK (type <> 'hook_received') NOT VALID`)
 	if err := s.handlers[message.WorkSignal](t.Context(), d); err == nil {
 		t.Fatal("the hook was resumed")
 	}
-	if n := s.count(t, `SELECT count(*) FROM messages WHERE work = 'trigger'`); n != 1 {
+	if n := s.Count(t, `SELECT count(*) FROM messages WHERE work = 'trigger'`); n != 1 {
 		t.Errorf("there are %d pieces of work for triggers before the hooks, want 1", n)
 	}
 	s.do(t, message.WorkTrigger)
-	s.exec(t, `ALTER TABLE events DROP CONSTRAINT broken`)
+	s.Exec(t, `ALTER TABLE events DROP CONSTRAINT broken`)
 	s.settle(t) // the work is done again, for the hook only
 	s.wantHistory(t, trigger.Started)
-	if n := s.count(t, `SELECT count(*) FROM events WHERE type = 'hook_received'`); n != 1 {
+	if n := s.Count(t, `SELECT count(*) FROM events WHERE type = 'hook_received'`); n != 1 {
 		t.Errorf("the hook received %d signals, want 1", n)
 	}
 }
@@ -145,11 +145,11 @@ func TestOnlyEndsThatATriggerWaitsForLeaveWork(t *testing.T) {
 		{Type: entities.EventRunFailed, Payload: []byte(`{}`)},
 	} {
 		r.RunID, r.SpecVersion = foreign, entities.SpecDriven
-		if _, err := s.log.Append(t.Context(), "away", r); err != nil {
+		if _, err := s.Log.Append(t.Context(), "away", r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := s.count(t, `SELECT count(*) FROM messages WHERE work = 'trigger'`); n != 0 {
+	if n := s.Count(t, `SELECT count(*) FROM messages WHERE work = 'trigger'`); n != 0 {
 		t.Errorf("%d ends left work", n)
 	}
 	if _, err := s.Resume(t.Context(), project, "t"); err != nil {
@@ -166,7 +166,7 @@ func TestCachedEndSeesANewTrigger(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	s, other := newServer(t, dsn), newServer(t, dsn)
-	s.register(t)
+	s.Register(t)
 	id := s.run(t)
 	other.put(t, onEnd(""))
 	s.end(t, id, entities.EventRunCompleted)
@@ -194,7 +194,7 @@ func TestStartsThatCannotSucceedAreRefused(t *testing.T) {
 	if list = s.wantHistory(t, trigger.Started, trigger.Refused, trigger.Joined); list[2].RunID != list[0].RunID {
 		t.Errorf("got %+v, want the run that was joined", list[2])
 	}
-	if err := s.queue.RemoveDeployment(t.Context(), project, "dpl"); err != nil {
+	if err := s.Queue.RemoveDeployment(t.Context(), project, "dpl"); err != nil {
 		t.Fatal(err)
 	}
 	s.post(t, `4`)
@@ -203,7 +203,7 @@ func TestStartsThatCannotSucceedAreRefused(t *testing.T) {
 	if !strings.Contains(list[3].Reason, "no app with workflow") {
 		t.Errorf("got the reason %q", list[3].Reason)
 	}
-	if n := s.count(t, `SELECT count(*) FROM messages WHERE work IN ('trigger', 'signal')`); n != 0 {
+	if n := s.Count(t, `SELECT count(*) FROM messages WHERE work IN ('trigger', 'signal')`); n != 0 {
 		t.Errorf("%d pieces of work are left", n)
 	}
 }
@@ -215,8 +215,8 @@ func TestFailedStartIsRecordedAndTriedAgain(t *testing.T) {
 	s.put(t, onSignal(""))
 	s.post(t, `1`)
 	s.do(t, message.WorkSignal)
-	d, _ := s.claim(t, message.WorkTrigger)
-	s.exec(t, `ALTER TABLE runs ADD CONSTRAINT broken CHECK (workflow_name <> 'report') NOT VALID`)
+	d, _ := s.Claim(t, message.WorkTrigger, "")
+	s.Exec(t, `ALTER TABLE runs ADD CONSTRAINT broken CHECK (workflow_name <> 'report') NOT VALID`)
 	if err := s.Handle(t.Context(), d); err == nil {
 		t.Fatal("got no error")
 	}
@@ -224,7 +224,7 @@ func TestFailedStartIsRecordedAndTriedAgain(t *testing.T) {
 	if !strings.Contains(list[0].Reason, "broken") {
 		t.Errorf("got the reason %q", list[0].Reason)
 	}
-	s.exec(t, `ALTER TABLE runs DROP CONSTRAINT broken`)
+	s.Exec(t, `ALTER TABLE runs DROP CONSTRAINT broken`)
 	s.settle(t)
 	s.wantHistory(t, trigger.Started)
 }
@@ -301,7 +301,7 @@ func TestStaleTriggerStartsNothing(t *testing.T) {
 	if got, err := s.Receive(t.Context(), stale, triggers.Request{ID: "hreq_2", Payload: []byte(`{}`)}); !errors.Is(err, trigger.ErrNotFound) {
 		t.Errorf("deleted: got %+v, %v", got, err)
 	}
-	if n := s.count(t, `SELECT count(*) FROM trigger_events`); n != 0 {
+	if n := s.Count(t, `SELECT count(*) FROM trigger_events`); n != 0 {
 		t.Errorf("%d rows of history are left", n)
 	}
 }

@@ -34,7 +34,7 @@ func batches(t *testing.T, size int) *collection.Rule {
 func TestStartHasValuesOfTheEvent(t *testing.T) {
 	t.Parallel()
 	s := newApp(t)
-	if _, err := limit.NewStore(s.pool, time.Now).Put(t.Context(), project, "stripe", limit.Spec{PerKey: 1}); err != nil {
+	if _, err := limit.NewStore(s.Pool, time.Now).Put(t.Context(), project, "stripe", limit.Spec{PerKey: 1}); err != nil {
 		t.Fatal(err)
 	}
 	spec := onSignal("")
@@ -53,11 +53,11 @@ func TestStartHasValuesOfTheEvent(t *testing.T) {
 	if got := s.input(t, e.RunID); got != want {
 		t.Errorf("got the input  %s\nwant           %s", got, want)
 	}
-	run, err := store.RunByID(t.Context(), pg.NewPool(s.pool), project, e.RunID)
+	run, err := store.RunByID(t.Context(), pg.NewPool(s.Pool), project, e.RunID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, err := s.log.Event(t.Context(), project, e.RunID, 1)
+	first, err := s.Log.Event(t.Context(), project, e.RunID, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,19 +127,19 @@ func TestRacersCollectAnEventOnce(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	servers := []*server{newServer(t, dsn), newServer(t, dsn)}
-	servers[0].register(t)
+	servers[0].Register(t)
 	spec := onSignal("")
 	spec.Input, spec.Options.Collect = []byte(`"${data.n}"`), batches(t, 3)
 	servers[0].put(t, spec)
 	for n := range 3 {
 		servers[0].post(t, fmt.Sprintf(`{"customer": "c7", "n": %d}`, n))
 		servers[0].do(t, message.WorkSignal)
-		d, _ := servers[0].claim(t, message.WorkTrigger)
+		d, _ := servers[0].Claim(t, message.WorkTrigger, "")
 		var all sync.WaitGroup
 		for i := range 8 {
 			all.Go(func() {
 				s := servers[i%2]
-				if err := s.Handle(t.Context(), s.bind(t, d)); err != nil && !errors.Is(err, message.ErrStale) {
+				if err := s.Handle(t.Context(), s.Bind(t, d)); err != nil && !errors.Is(err, message.ErrStale) {
 					t.Error(err)
 				}
 			})
@@ -159,7 +159,7 @@ func TestRacersCollectAnEventOnce(t *testing.T) {
 	if got := servers[0].input(t, list[0].RunID); got != "[0,1,2]" {
 		t.Errorf("got the input %s, want [0,1,2]", got)
 	}
-	if n := servers[0].count(t, `SELECT (SELECT count(*) FROM collections) + (SELECT count(*) FROM messages WHERE work = 'trigger')`); n != 0 {
+	if n := servers[0].Count(t, `SELECT (SELECT count(*) FROM collections) + (SELECT count(*) FROM messages WHERE work = 'trigger')`); n != 0 {
 		t.Errorf("%d collections and pieces of work are left", n)
 	}
 }
@@ -180,24 +180,24 @@ func TestFailedCollectingLeavesNoTrace(t *testing.T) {
 			}
 			s.post(t, `{"customer": "c7"}`)
 			s.do(t, message.WorkSignal)
-			d, _ := s.claim(t, message.WorkTrigger)
-			s.exec(t, `
+			d, _ := s.Claim(t, message.WorkTrigger, "")
+			s.Exec(t, `
 				CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''broken''; END';
 				CREATE TRIGGER broken BEFORE DELETE ON messages FOR EACH ROW EXECUTE FUNCTION refuse()`)
 			if err := s.Handle(t.Context(), d); err == nil {
 				t.Fatal("got no error")
 			}
 			const traces = `SELECT (SELECT coalesce(sum(count), 0) FROM collections) + 10 * (SELECT count(*) FROM events)`
-			if n := s.count(t, traces); n != before {
+			if n := s.Count(t, traces); n != before {
 				t.Errorf("there are %d starts and tens of events, want %d", n, before)
 			}
-			s.exec(t, `DROP TRIGGER broken ON messages`)
+			s.Exec(t, `DROP TRIGGER broken ON messages`)
 			s.settle(t)
 			want := before + 1
 			if want == 3 {
 				want = 10
 			}
-			if n := s.count(t, traces); n != want {
+			if n := s.Count(t, traces); n != want {
 				t.Errorf("then there are %d starts and tens of events, want %d", n, want)
 			}
 		})
@@ -217,7 +217,7 @@ func TestDeletedTriggerCollectsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.settle(t)
-	if n := s.count(t, `SELECT count(*) FROM collections`); n != 0 {
+	if n := s.Count(t, `SELECT count(*) FROM collections`); n != 0 {
 		t.Errorf("there are %d collections", n)
 	}
 }

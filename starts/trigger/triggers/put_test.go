@@ -32,7 +32,7 @@ func TestPutKeepsAWebhooksURL(t *testing.T) {
 	if s.put(t, onSignal("")); s.put(t, spec).Source == first.Source {
 		t.Error("a webhook has the token of an earlier one")
 	}
-	if n := s.count(t, `SELECT count(*) FROM audit WHERE action = 'trigger.put' AND subject = 't'`); n != 4 {
+	if n := s.Count(t, `SELECT count(*) FROM audit WHERE action = 'trigger.put' AND subject = 't'`); n != 4 {
 		t.Errorf("the audit has %d changes, want 4", n)
 	}
 }
@@ -40,7 +40,7 @@ func TestPutKeepsAWebhooksURL(t *testing.T) {
 func TestPutRefusesWhatCannotBe(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, testdb.New(t))
-	s.register(t, "report")
+	s.Register(t, "report")
 	long := strings.Repeat("x", 257)
 	for what, tt := range map[string]struct {
 		edit  func(*trigger.Spec)
@@ -77,7 +77,7 @@ func TestPutRefusesWhatCannotBe(t *testing.T) {
 	if _, _, err := s.Put(t.Context(), project, "t", spec); !errors.Is(err, message.ErrDeploymentNotFound) {
 		t.Errorf("unknown workflow: got %v", err)
 	}
-	if n := s.count(t, `SELECT count(*) FROM triggers`); n != 0 {
+	if n := s.Count(t, `SELECT count(*) FROM triggers`); n != 0 {
 		t.Errorf("%d triggers were stored", n)
 	}
 }
@@ -86,7 +86,7 @@ func TestProjectsAreIsolated(t *testing.T) {
 	t.Parallel()
 	s := newApp(t)
 	s.put(t, onSignal(""))
-	if _, err := s.queue.PutDeployment(t.Context(), "away", "dpl", "http://127.0.0.1:1"); err != nil {
+	if _, err := s.Queue.PutDeployment(t.Context(), "away", "dpl", "http://127.0.0.1:1"); err != nil {
 		t.Fatal(err)
 	}
 	if _, created, err := s.Put(t.Context(), "away", "t", onSignal("")); err != nil || !created {
@@ -111,21 +111,21 @@ func TestHistoryIsPruned(t *testing.T) {
 	t.Parallel()
 	s := newApp(t)
 	trg := s.put(t, onSignal(""))
-	s.exec(t, `
+	s.Exec(t, `
 		INSERT INTO trigger_events (trigger_id, event, project, decision, run_id, reason, decided_at)
 		SELECT $1, 'e' || i, 'default', CASE WHEN i % 10 = 0 THEN 'skipped' ELSE 'refused' END, '', '', now()
 		FROM generate_series(1, 1250) i`, trg.ID)
-	if err := trigger.Prune(t.Context(), pg.NewPool(s.pool)); err != nil {
+	if err := trigger.Prune(t.Context(), pg.NewPool(s.Pool)); err != nil {
 		t.Fatal(err)
 	}
 	// 10 of the last 100 were skipped; the others are the newest 1,000 of the 1,125.
-	if n := s.count(t, `SELECT count(*) FROM trigger_events WHERE decision = 'skipped'`); n != 10 {
+	if n := s.Count(t, `SELECT count(*) FROM trigger_events WHERE decision = 'skipped'`); n != 10 {
 		t.Errorf("%d skipped events are left", n)
 	}
-	if n := s.count(t, `SELECT count(*) FROM trigger_events WHERE decision = 'refused'`); n != 1000 {
+	if n := s.Count(t, `SELECT count(*) FROM trigger_events WHERE decision = 'refused'`); n != 1000 {
 		t.Errorf("%d other events are left", n)
 	}
-	if n := s.count(t, `SELECT count(*) FROM trigger_events WHERE event IN ('e1250', 'e1249')`); n != 2 {
+	if n := s.Count(t, `SELECT count(*) FROM trigger_events WHERE event IN ('e1250', 'e1249')`); n != 2 {
 		t.Error("the newest events are gone")
 	}
 }

@@ -26,7 +26,7 @@ func TestRacersStartARunOnce(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)
 	servers := []*server{newServer(t, dsn), newServer(t, dsn)}
-	servers[0].register(t)
+	servers[0].Register(t)
 	const racers = 8
 	race := func(do func(s *server) error) {
 		t.Helper()
@@ -45,8 +45,8 @@ func TestRacersStartARunOnce(t *testing.T) {
 		servers[0].put(t, spec)
 		servers[0].post(t, `1`)
 		for _, work := range []message.Work{message.WorkSignal, message.WorkTrigger} {
-			d, _ := servers[0].claim(t, work)
-			race(func(s *server) error { return s.handlers[work](t.Context(), s.bind(t, d)) })
+			d, _ := servers[0].Claim(t, work, "")
+			race(func(s *server) error { return s.handlers[work](t.Context(), s.Bind(t, d)) })
 			race(func(s *server) error {
 				_, _, err := s.Put(t.Context(), project, "t", func() trigger.Spec { spec := spec; spec.Timeout = time.Hour; return spec }())
 				return err
@@ -84,7 +84,7 @@ func TestRacingPutsStayWithinTheLimit(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := s.count(t, `SELECT count(*) FROM triggers`); n != trigger.MaxSame {
+	if n := s.Count(t, `SELECT count(*) FROM triggers`); n != trigger.MaxSame {
 		t.Errorf("there are %d triggers, want %d", n, trigger.MaxSame)
 	}
 	if _, _, err := s.Put(t.Context(), project, "t", onEnd("")); err != nil {
@@ -104,21 +104,21 @@ var crashes = []struct {
 	{"signal", func(t *testing.T, s *server) func(*server) error {
 		s.put(t, onSignal(""))
 		s.post(t, `1`)
-		d, _ := s.claim(t, message.WorkSignal)
-		return func(s *server) error { return s.handlers[message.WorkSignal](t.Context(), s.bind(t, d)) }
+		d, _ := s.Claim(t, message.WorkSignal, "")
+		return func(s *server) error { return s.handlers[message.WorkSignal](t.Context(), s.Bind(t, d)) }
 	}},
 	{"start", func(t *testing.T, s *server) func(*server) error {
 		s.put(t, onSignal(""))
 		s.post(t, `1`)
 		s.do(t, message.WorkSignal)
-		d, _ := s.claim(t, message.WorkTrigger)
-		return func(s *server) error { return s.Handle(t.Context(), s.bind(t, d)) }
+		d, _ := s.Claim(t, message.WorkTrigger, "")
+		return func(s *server) error { return s.Handle(t.Context(), s.Bind(t, d)) }
 	}},
 	{"end of a run", func(t *testing.T, s *server) func(*server) error {
 		s.put(t, onEnd(""))
 		id := s.run(t)
 		return func(s *server) error {
-			_, err := s.log.Append(t.Context(), project, eventlog.Request{
+			_, err := s.Log.Append(t.Context(), project, eventlog.Request{
 				RunID: id, Type: entities.EventRunCompleted, SpecVersion: entities.SpecDriven, Payload: []byte(`1`),
 			})
 			if errors.Is(err, entities.ErrConflict) {
@@ -130,8 +130,8 @@ var crashes = []struct {
 	{"start for the end of a run", func(t *testing.T, s *server) func(*server) error {
 		s.put(t, onEnd(""))
 		s.end(t, s.run(t), entities.EventRunCompleted)
-		d, _ := s.claim(t, message.WorkTrigger)
-		return func(s *server) error { return s.Handle(t.Context(), s.bind(t, d)) }
+		d, _ := s.Claim(t, message.WorkTrigger, "")
+		return func(s *server) error { return s.Handle(t.Context(), s.Bind(t, d)) }
 	}},
 	{"request", func(t *testing.T, s *server) func(*server) error {
 		trg := s.put(t, trigger.Spec{Kind: trigger.KindWebhook, Workflow: "report"})
@@ -152,12 +152,12 @@ func TestEventSurvivesACrashAtAnyStatement(t *testing.T) {
 			t.Parallel()
 			dsn := testdb.New(t)
 			home := newServer(t, dsn)
-			home.register(t)
-			session := gate.Open(t, dsn, home.pool, nil)
+			home.Register(t)
+			session := gate.Open(t, dsn, home.Pool, nil)
 			broken := serverOn(t, session.Pool)
 			attempt := func(n int, how gate.Crash) (statements []string, again func(*server) error) {
 				for _, table := range []string{"messages", "events", "runs", "triggers", "signals", "trigger_events"} {
-					home.exec(t, `DELETE FROM `+table)
+					home.Exec(t, `DELETE FROM `+table)
 				}
 				do := crash.prepare(t, home)
 				statements = session.Run(t, n, how, func() { _ = do(broken) })
@@ -169,8 +169,8 @@ func TestEventSurvivesACrashAtAnyStatement(t *testing.T) {
 				for _, how := range gate.Crashes(sql) {
 					_, again := attempt(n, how)
 					what := fmt.Sprintf("%s at %d, %.40s", how, n, strings.TrimSpace(sql))
-					runs := home.count(t, `SELECT count(*) FROM runs WHERE workflow_name = 'report'`)
-					if rows := home.count(t, `SELECT count(*) FROM trigger_events WHERE decision = 'started'`); rows != runs {
+					runs := home.Count(t, `SELECT count(*) FROM runs WHERE workflow_name = 'report'`)
+					if rows := home.Count(t, `SELECT count(*) FROM trigger_events WHERE decision = 'started'`); rows != runs {
 						t.Errorf("%s: %d runs, %d rows of history", what, runs, rows)
 					}
 					if err := again(home); err != nil && !errors.Is(err, message.ErrStale) {
@@ -180,7 +180,7 @@ func TestEventSurvivesACrashAtAnyStatement(t *testing.T) {
 					if list := home.history(t); len(list) != 1 || list[0].Decision != trigger.Started {
 						t.Errorf("%s: got the history %+v", what, list)
 					}
-					if n := home.count(t, `SELECT count(*) FROM runs WHERE workflow_name = 'report'`); n != 1 {
+					if n := home.Count(t, `SELECT count(*) FROM runs WHERE workflow_name = 'report'`); n != 1 {
 						t.Errorf("%s: there are %d runs", what, n)
 					}
 				}
@@ -200,18 +200,18 @@ func TestFailedStartLeavesNoTrace(t *testing.T) {
 	s.put(t, onSignal(""))
 	s.post(t, `1`)
 	s.do(t, message.WorkSignal)
-	d, _ := s.claim(t, message.WorkTrigger)
-	s.exec(t, `
+	d, _ := s.Claim(t, message.WorkTrigger, "")
+	s.Exec(t, `
 		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''broken''; END';
 		CREATE TRIGGER broken BEFORE DELETE ON messages FOR EACH ROW EXECUTE FUNCTION refuse()`)
 	if err := s.Handle(t.Context(), d); err == nil {
 		t.Fatal("got no error")
 	}
 	s.wantHistory(t, trigger.Retrying)
-	if n := s.count(t, `SELECT (SELECT count(*) FROM events) + (SELECT count(*) FROM messages WHERE work = 'run')`); n != 0 {
+	if n := s.Count(t, `SELECT (SELECT count(*) FROM events) + (SELECT count(*) FROM messages WHERE work = 'run')`); n != 0 {
 		t.Errorf("%d events and invocations are left", n)
 	}
-	s.exec(t, `DROP TRIGGER broken ON messages`)
+	s.Exec(t, `DROP TRIGGER broken ON messages`)
 	s.settle(t)
 	s.wantHistory(t, trigger.Started)
 }
@@ -223,7 +223,7 @@ func TestDrainsStartRuns(t *testing.T) {
 	s.put(t, onSignal(""))
 	s.post(t, `1`)
 	delete(s.handlers, message.WorkRun) // the app is not there
-	d := s.queue.NewDrainer(queue.WorkerOptions{
+	d := s.Queue.NewDrainer(queue.WorkerOptions{
 		Deliveries: 10, MaxDeliveries: 10, BodyMemory: 1 << 20, Logger: slog.New(slog.DiscardHandler), Allowed: egress.Allowed{},
 		Handlers: s.handlers,
 	})

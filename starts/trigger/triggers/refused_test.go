@@ -19,7 +19,7 @@ import (
 func TestFullLimitRefusesARequestAndPutsWorkOff(t *testing.T) {
 	t.Parallel()
 	s := newApp(t)
-	limits := limit.NewStore(s.pool, time.Now)
+	limits := limit.NewStore(s.Pool, time.Now)
 	if _, err := limits.Put(t.Context(), project, "one", limit.Spec{PerKey: 1, OnFull: limit.Reject}); err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestFullLimitRefusesARequestAndPutsWorkOff(t *testing.T) {
 	s.put(t, onSignal(""))
 	s.post(t, `1`)
 	s.do(t, message.WorkSignal)
-	d, _ := s.claim(t, message.WorkTrigger)
+	d, _ := s.Claim(t, message.WorkTrigger, "")
 	check(s.Handle(t.Context(), d), trigger.Retrying)
 	hook := s.put(t, trigger.Spec{Kind: trigger.KindWebhook, Workflow: "report"})
 	request := triggers.Request{ID: "hreq_1", Payload: []byte(`{}`)}

@@ -2,24 +2,20 @@ package triggers_test
 
 import (
 	"fmt"
-	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/engine"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
-	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
-	"github.com/stepwell-dev/stepwell/queue/egress"
-	"github.com/stepwell-dev/stepwell/queue/tickets"
+	"github.com/stepwell-dev/stepwell/starts/startstest"
 	"github.com/stepwell-dev/stepwell/starts/trigger"
 	"github.com/stepwell-dev/stepwell/starts/trigger/triggers"
 )
@@ -28,13 +24,10 @@ func TestMain(m *testing.M) { testdb.Main(m) }
 
 const project = entities.DefaultProject
 
-// server is the parts of a server process that triggers need.
 type server struct {
 	*triggers.Triggers
+	startstest.Server
 
-	pool     *pgxpool.Pool
-	queue    *queue.Queue
-	log      *eventlog.Log
 	runs     *engine.Engine
 	handlers map[message.Work]queue.Handler
 }
@@ -42,35 +35,22 @@ type server struct {
 // newServer returns a server on the database.
 func newServer(t testing.TB, dsn string) *server {
 	t.Helper()
-	pool := testdb.Connect(t, dsn)
-	return serverOn(t, pool)
+	return serverOn(t, testdb.Connect(t, dsn))
 }
 
 func serverOn(t testing.TB, pool *pgxpool.Pool) *server {
 	t.Helper()
-	hub := pg.NewHub(pool, "stepwell", slog.New(slog.DiscardHandler))
-	q, err := queue.New(pool, migrations.DefaultSchema, hub)
-	if err != nil {
-		t.Fatal(err)
-	}
-	log := eventlog.New(pool, hub, q, time.Now)
-	runs := engine.New(q, log)
-	return &server{runs.Triggers(), pool, q, log, runs, runs.Handlers()}
+	s := startstest.WithClock(t, pool, time.Now)
+	runs := engine.New(s.Queue, s.Log)
+	return &server{runs.Triggers(), s, runs, runs.Handlers()}
 }
 
 // newApp returns a server with an app that has all workflows.
 func newApp(t testing.TB) *server {
 	t.Helper()
 	s := newServer(t, testdb.New(t))
-	s.register(t)
+	s.Register(t)
 	return s
-}
-
-func (s *server) register(t testing.TB, workflows ...string) {
-	t.Helper()
-	if _, err := s.queue.PutDeployment(t.Context(), project, "dpl", "http://127.0.0.1:1", workflows...); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // onSignal returns a trigger on the signal paid that starts report.
@@ -116,7 +96,7 @@ func (s *server) run(t testing.TB, edit ...func(*eventlog.Request)) entities.Run
 	for _, e := range edit {
 		e(&r)
 	}
-	if _, err := s.log.Append(t.Context(), project, r); err != nil {
+	if _, err := s.Log.Append(t.Context(), project, r); err != nil {
 		t.Fatal(err)
 	}
 	return r.RunID
@@ -125,53 +105,18 @@ func (s *server) run(t testing.TB, edit ...func(*eventlog.Request)) entities.Run
 // end ends a run with an event of the type.
 func (s *server) end(t testing.TB, id entities.RunID, how entities.EventType) {
 	t.Helper()
-	payload := []byte(`{"sum":7}`)
+	payload := `{"sum":7}`
 	if how == entities.EventRunCancelled {
-		payload = nil
+		payload = ""
 	}
-	_, err := s.log.Append(t.Context(), project, eventlog.Request{
-		RunID: id, Type: how, SpecVersion: entities.SpecDriven, Payload: payload,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// claim leases the oldest work of a kind. It reports false if there is none.
-func (s *server) claim(t testing.TB, work message.Work) (queue.Delivery, bool) {
-	t.Helper()
-	ticket := tickets.Ticket{}
-	err := s.pool.QueryRow(t.Context(), `
-		UPDATE messages SET lease = '', holder = '', ticket = greatest(ticket, 1), parked_at = NULL
-		WHERE id = (SELECT id FROM messages WHERE work = $1 ORDER BY id LIMIT 1)
-		RETURNING id, ticket`, work).Scan(&ticket.MessageID, &ticket.Number)
-	if err != nil {
-		return queue.Delivery{}, false
-	}
-	d, ok, err := s.queue.Claim(t.Context(), ticket, "rh_"+ulid.Make().String(), "", 5*time.Minute)
-	if err != nil || !ok {
-		t.Fatalf("claim: %v, %v", ok, err)
-	}
-	return s.bind(t, d), true
-}
-
-// bind binds a delivery to this server, as its worker would.
-func (s *server) bind(t testing.TB, d queue.Delivery) queue.Delivery {
-	t.Helper()
-	w, err := s.queue.NewWorker(migrations.DefaultSchema, queue.WorkerOptions{
-		Deliveries: 1, BodyMemory: 1, Logger: slog.New(slog.DiscardHandler), Allowed: egress.Allowed{},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w.Bind(d)
+	s.End(t, id, how, payload)
 }
 
 // do does all work of a kind.
 func (s *server) do(t testing.TB, work message.Work) {
 	t.Helper()
 	for {
-		d, ok := s.claim(t, work)
+		d, ok := s.Claim(t, work, "")
 		if !ok {
 			return
 		}
@@ -188,25 +133,10 @@ func (s *server) settle(t testing.TB) {
 	s.do(t, message.WorkTrigger)
 }
 
-func (s *server) count(t testing.TB, sql string) (n int) {
-	t.Helper()
-	if err := s.pool.QueryRow(t.Context(), sql).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
-func (s *server) exec(t testing.TB, sql string, args ...any) {
-	t.Helper()
-	if _, err := s.pool.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // history returns what became of the events of the trigger t, in the order of the decisions.
 func (s *server) history(t testing.TB) []trigger.Event {
 	t.Helper()
-	q := pg.NewPool(s.pool)
+	q := pg.NewPool(s.Pool)
 	trg, err := trigger.ByName(t.Context(), q, project, "t")
 	if err != nil {
 		t.Fatal(err)
@@ -230,7 +160,7 @@ func (s *server) wantHistory(t testing.TB, want ...trigger.Decision) []trigger.E
 			continue
 		}
 		started[e.RunID] = true
-		run, err := store.RunByID(t.Context(), pg.NewPool(s.pool), project, e.RunID)
+		run, err := store.RunByID(t.Context(), pg.NewPool(s.Pool), project, e.RunID)
 		if err != nil {
 			t.Errorf("the run of %s: %v", e.Event, err)
 			continue
@@ -242,7 +172,7 @@ func (s *server) wantHistory(t testing.TB, want ...trigger.Decision) []trigger.E
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got the decisions %v, want %v", got, want)
 	}
-	if n := s.count(t, `SELECT count(*) FROM runs WHERE workflow_name = 'report'`); n != len(started) {
+	if n := s.Count(t, `SELECT count(*) FROM runs WHERE workflow_name = 'report'`); n != len(started) {
 		t.Errorf("there are %d runs for %d events", n, len(started))
 	}
 	return list
@@ -251,7 +181,7 @@ func (s *server) wantHistory(t testing.TB, want ...trigger.Decision) []trigger.E
 // input returns the input of a run.
 func (s *server) input(t testing.TB, id entities.RunID) string {
 	t.Helper()
-	e, err := s.log.Event(t.Context(), project, id, 1)
+	e, err := s.Log.Event(t.Context(), project, id, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
