@@ -164,13 +164,6 @@ func newCollectionJSON(c collection.Collection) api.Collection {
 	return v
 }
 
-// newCollectionReasonJSON encodes why the run of a collection has not started.
-func newCollectionReasonJSON(r why.CollectionReason) api.CollectionReason {
-	return api.CollectionReason{
-		Kind: string(r.Kind), Text: r.Text, Since: optionalTime(r.Since), At: optionalTime(r.At), MessageID: r.MessageID,
-	}
-}
-
 func (s *Server) listCollections(r *request) error {
 	page := r.page(oldestFirst)
 	return answerPage(r, newCollectionJSON, func() ([]collection.Collection, string, error) {
@@ -187,7 +180,7 @@ func (s *Server) getCollection(r *request) error {
 			return v, err
 		}
 		v = newCollectionJSON(f.Collection)
-		v.Why = encodeAll(why.ExplainCollection(f, s.Log.Now()), newCollectionReasonJSON)
+		v.Why = encodeAll(why.ExplainCollection(f, s.Log.Now()), newStartReasonJSON)
 		return v, nil
 	})
 }

@@ -112,9 +112,9 @@ func duration(d time.Duration) string {
 	return text
 }
 
-// newScheduleReasonJSON encodes why a schedule starts no run.
-func newScheduleReasonJSON(r why.ScheduleReason) api.ScheduleReason {
-	return api.ScheduleReason{
+// newStartReasonJSON encodes why a schedule starts no run, or the run of a collection has not started.
+func newStartReasonJSON(r why.StartReason) api.StartReason {
+	return api.StartReason{
 		Kind: string(r.Kind), Text: r.Text, Since: optionalTime(r.Since), At: optionalTime(r.At), RunID: string(r.RunID),
 		MessageID: r.MessageID,
 	}
@@ -163,7 +163,7 @@ func (s *Server) getSchedule(r *request) error {
 			return v, err
 		}
 		v = one[0]
-		v.Why = encodeAll(why.ExplainSchedule(f), newScheduleReasonJSON)
+		v.Why = encodeAll(why.ExplainSchedule(f), newStartReasonJSON)
 		if timing, err := f.Schedule.Timing(); err == nil && f.Schedule.PausedAt == nil {
 			v.Next = encodeAll(timing.Upcoming(f.Schedule.DecidedUntil, shownTicks), timestamp)
 		}

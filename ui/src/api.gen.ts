@@ -752,14 +752,16 @@ export type Collection = {
   dueAt: Time;
   debounce?: Debounce;
   batch?: Batch;
-  why?: Array<CollectionReason>;
+  why?: Array<StartReason>;
 };
 
-export type CollectionReason = {
-  kind: "parked" | "task_fails" | "refused" | "due" | "collecting";
+// A reason for which a schedule starts no run, or the run of a collection has not started.
+export type StartReason = {
+  kind: "parked" | "task_fails" | "paused" | "refused" | "overlap" | "waiting" | "backfill" | "no_tick" | "due" | "collecting";
   text: string;
   since?: Time;
   at?: Time;
+  runId?: string;
   messageId?: string;
 };
 
@@ -788,7 +790,7 @@ export type Schedule = {
   runId?: string;
   runStatus?: RunStatus;
   backfill?: Backfill;
-  why?: Array<ScheduleReason>;
+  why?: Array<StartReason>;
   createdAt: Time;
   updatedAt: Time;
 };
@@ -799,15 +801,6 @@ export type Backfill = {
   until: Time;
   repeat: boolean;
   runId?: string;
-};
-
-export type ScheduleReason = {
-  kind: "parked" | "task_fails" | "paused" | "refused" | "overlap" | "waiting" | "backfill" | "no_tick";
-  text: string;
-  since?: Time;
-  at?: Time;
-  runId?: string;
-  messageId?: string;
 };
 
 export type Tick = {

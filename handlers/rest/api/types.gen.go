@@ -614,24 +614,7 @@ type Collection struct {
 	Batch *Batch `json:"batch,omitempty"`
 
 	// Why The reasons for which the run has not started. Only a single collection has them.
-	Why []CollectionReason `json:"why,omitempty,omitzero"`
-}
-
-// CollectionReason defines model for CollectionReason.
-type CollectionReason struct {
-	Kind string `json:"kind"`
-
-	// Text What it waits for, and what ends that, in a sentence.
-	Text string `json:"text"`
-
-	// Since RFC 3339 in UTC, to the millisecond.
-	Since Time `json:"since,omitempty,omitzero"`
-
-	// At RFC 3339 in UTC, to the millisecond.
-	At Time `json:"at,omitempty,omitzero"`
-
-	// MessageID The message of its work.
-	MessageID string `json:"messageId,omitempty,omitzero"`
+	Why []StartReason `json:"why,omitempty,omitzero"`
 }
 
 // CompleteTo The time up to which events are counted.
@@ -2311,33 +2294,13 @@ type Schedule struct {
 	Backfill *Backfill `json:"backfill,omitempty"`
 
 	// Why The reasons for which it starts no run. Only a single schedule has them.
-	Why []ScheduleReason `json:"why,omitempty,omitzero"`
+	Why []StartReason `json:"why,omitempty,omitzero"`
 
 	// CreatedAt RFC 3339 in UTC, to the millisecond.
 	CreatedAt Time `json:"createdAt"`
 
 	// UpdatedAt RFC 3339 in UTC, to the millisecond.
 	UpdatedAt Time `json:"updatedAt"`
-}
-
-// ScheduleReason defines model for ScheduleReason.
-type ScheduleReason struct {
-	Kind string `json:"kind"`
-
-	// Text The reason in a sentence, with what ends it.
-	Text string `json:"text"`
-
-	// Since RFC 3339 in UTC, to the millisecond.
-	Since Time `json:"since,omitempty,omitzero"`
-
-	// At RFC 3339 in UTC, to the millisecond.
-	At Time `json:"at,omitempty,omitzero"`
-
-	// RunID The run whose end it needs.
-	RunID string `json:"runId,omitempty,omitzero"`
-
-	// MessageID The message of the queue that decides the ticks.
-	MessageID string `json:"messageId,omitempty,omitzero"`
 }
 
 // ScheduleSpec defines model for ScheduleSpec.
@@ -2553,6 +2516,26 @@ type SlotHolder struct {
 type Slots struct {
 	Held    []Permit `json:"held"`
 	Waiting []Permit `json:"waiting"`
+}
+
+// StartReason A reason for which a schedule starts no run, or the run of a collection has not started.
+type StartReason struct {
+	Kind string `json:"kind"`
+
+	// Text The reason in a sentence, with what ends it.
+	Text string `json:"text"`
+
+	// Since RFC 3339 in UTC, to the millisecond.
+	Since Time `json:"since,omitempty,omitzero"`
+
+	// At RFC 3339 in UTC, to the millisecond.
+	At Time `json:"at,omitempty,omitzero"`
+
+	// RunID The run whose end it needs.
+	RunID string `json:"runId,omitempty,omitzero"`
+
+	// MessageID The message of its work in the queue.
+	MessageID string `json:"messageId,omitempty,omitzero"`
 }
 
 // Step defines model for Step.

@@ -1,22 +1,14 @@
 // Why something starts no run, in the words of the server.
+import type { StartReason } from "../api.gen";
 import { shortId } from "../lib/path";
 import type { Look } from "../lib/status";
 import { href } from "../location";
 import { Glyph } from "./icon";
 import { Age } from "./time";
 
-export interface Reason {
-  kind: string;
-  text: string;
-  since?: string;
-  at?: string;
-  runId?: string;
-  messageId?: string;
-}
-
 const looks: Record<string, Look> = { parked: "failed", refused: "failed", task_fails: "retrying" };
 
-export function Reasons({ of, label }: { of: Reason[] | undefined; label: string }) {
+export function Reasons({ of, label }: { of: StartReason[] | undefined; label: string }) {
   if (!of?.length) return null;
   const shown = of.map((r) => looks[r.kind] ?? "waiting");
   return (
