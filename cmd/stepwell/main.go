@@ -34,7 +34,7 @@ type cli struct {
 	Completion completionCmd `cmd:"" group:"shell" help:"Print the completion of commands and flags for a shell."`
 	Man        manCmd        `cmd:"" group:"shell" help:"Print the manual page."`
 
-	remote.Commands
+	remote.Commands `group:"api-commands"`
 
 	Verify    verifyCmd    `cmd:"" group:"database" help:"Check that the rows of runs match their logs."`
 	Rebuild   rebuildCmd   `cmd:"" group:"database" help:"Rebuild rows that differ from the log."`

@@ -91,7 +91,7 @@ func TestInvalidCommandLines(t *testing.T) { // sets the environment
 		{"rebuild without a database", []string{"rebuild"}, "", errNoDatabase.Error()},
 		{"no subcommand", []string{"deployments"}, "", `expected one of "add", "move", "list", "show", "pause"`},
 		{"add without URL", []string{"deployments", "add", "a"}, "", `expected "<url>"`},
-		{"remove nothing", []string{"deployments", "remove"}, "", `expected "<id>"`},
+		{"remove nothing", []string{"deployments", "remove"}, "", `expected "<id> ..."`},
 		{"retry nothing", []string{"messages", "retry"}, "", "give IDs of messages, or flags that select messages"},
 		{"state", []string{"messages", "list", "--state", "lost"}, "", "--state must be one of"},
 		{"configuration", []string{"serve"}, "xml", "STEPWELL_LOG"},

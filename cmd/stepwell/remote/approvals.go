@@ -6,32 +6,24 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strings"
 
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
-type listApprovalsCmd struct {
+// approvalFilter are the flags that select approvals.
+type approvalFilter struct {
 	For      []string `placeholder:"NAME" help:"List those that wait for this name, or role:NAME. Repeatable."`
-	RunID    string   `name:"run" placeholder:"ID" help:"List those of this run."`
+	RunID    string   `name:"run" field:"runId" placeholder:"ID" help:"List those of this run."`
 	Workflow string   `placeholder:"NAME" help:"List those of runs of this workflow."`
-	paging
 }
 
-var approvalColumns = []column[api.Approval]{
-	{"HOOK", func(a api.Approval) any { return a.HookID }},
-	{"RUN", func(a api.Approval) any { return a.RunID }},
-	{"TITLE", func(a api.Approval) any { return a.Title }},
-	{"BY", func(a api.Approval) any { return strings.Join(a.By, ", ") }},
-	{"VOTES", func(a api.Approval) any { return fmt.Sprintf("%d of %d", len(a.Votes), a.Needed) }},
-	{"CREATED", func(a api.Approval) any { return a.CreatedAt }},
-	{"DUE", func(a api.Approval) any { return a.Due }},
-}
+type approvalRow api.Approval
 
-// Run lists the approvals.
-func (c listApprovalsCmd) Run(ctx context.Context, s *Session) error {
-	query := nonEmpty(url.Values{"for": c.For, "runId": {c.RunID}, "workflow": {c.Workflow}})
-	return list(ctx, s, path("approvals"), query, c.paging, approvalColumns)
+func (a approvalRow) columns() []field {
+	return []field{
+		{"hook", a.HookID}, {"run", a.RunID}, {"title", a.Title}, {"by", a.By},
+		{"votes", fmt.Sprintf("%d of %d", len(a.Votes), a.Needed)}, {"created", a.CreatedAt}, {"due", a.Due},
+	}
 }
 
 // ballot is a vote.

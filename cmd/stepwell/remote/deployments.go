@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -10,39 +11,40 @@ import (
 )
 
 type deploymentsCmd struct {
-	Add    addDeploymentCmd    `cmd:"" help:"Register a deployment; one that exists keeps what is not given."`
-	Move   moveDeploymentCmd   `cmd:"" help:"Change the URL of a deployment; messages that failed are sent there at once."`
-	List   listDeploymentsCmd  `cmd:"" help:"List the deployments."`
-	Show   showDeploymentCmd   `cmd:"" help:"Show a deployment."`
-	Pause  pauseDeploymentCmd  `cmd:"" help:"Call a deployment no more until it is resumed."`
-	Resume resumeDeploymentCmd `cmd:"" help:"Call a paused deployment again."`
-	Remove removeDeploymentCmd `cmd:"" help:"Unregister a deployment; its messages wait until it is registered again."`
+	Add    changeCmd[deploymentFlags]         `cmd:"" at:"PUT deployments/*" says:"registered $1 at $url" help:"Register a deployment; one that exists keeps what is not given."`
+	Move   moveDeploymentCmd                  `cmd:"" help:"Change the URL of a deployment; messages that failed are sent there at once."`
+	List   wholeListCmd[deploymentRow, none]  `cmd:"" at:"deployments" help:"List the deployments."`
+	Show   showCmd[deploymentRow, identified] `cmd:"" at:"deployments/*" help:"Show a deployment."`
+	Pause  changeCmd[identifiedNote]          `cmd:"" at:"PUT pauses/deployment/*" says:"deployment $1 is paused" help:"Call a deployment no more until it is resumed."`
+	Resume changeCmd[identified]              `cmd:"" at:"DELETE pauses/deployment/*" says:"deployment $1 goes on" help:"Call a paused deployment again."`
+	Remove removeCmd[ids]                     `cmd:"" at:"DELETE deployments/*" help:"Unregister deployments; their messages wait until they are registered again."`
 }
 
-type addDeploymentCmd struct {
+// identifiedNote are the arguments of commands that pause what has an ID.
+type identifiedNote struct {
+	identified
+	note
+}
+
+type deploymentFlags struct {
 	ID        string   `arg:"" help:"The app's STEPWELL_DEPLOYMENT_ID."`
-	URL       string   `arg:"" help:"The app's URL, such as http://127.0.0.1:3000."`
+	URL       string   `arg:"" field:"url" help:"The app's URL, such as http://127.0.0.1:3000."`
 	StepsOnly bool     `xor:"what" help:"It executes steps, and has no workflow."`
-	Workflows []string `name:"workflow" short:"w" sep:"none" placeholder:"NAME" xor:"what" help:"${hasWorkflow}"`
+	Workflows []string `name:"workflow" field:"workflows" short:"w" sep:"none" placeholder:"NAME" xor:"what" help:"${hasWorkflow}"`
 
-	MaxConcurrent *int   `placeholder:"N" help:"How many calls may be under way at once; 0 for any number."`
-	Health        string `placeholder:"PATH" help:"Probe this path of its host; no calls while it fails; off for none."`
+	MaxConcurrent *int       `placeholder:"N" help:"How many calls may be under way at once; 0 for any number."`
+	Health        healthFlag `placeholder:"PATH" help:"Probe this path of its host; no calls while it fails; off for none."`
 }
 
-// Run registers the deployment.
-func (c addDeploymentCmd) Run(ctx context.Context, s *Session) error {
-	body := jsonBody{"url": c.URL, "workflows": c.Workflows, "stepsOnly": c.StepsOnly}.omitZero()
-	if c.MaxConcurrent != nil {
-		body["maxConcurrent"] = *c.MaxConcurrent
+// healthFlag is the path that is probed, or off.
+type healthFlag string
+
+// MarshalJSON implements [json.Marshaler].
+func (f healthFlag) MarshalJSON() ([]byte, error) {
+	if f == "off" {
+		return []byte("null"), nil
 	}
-	switch c.Health {
-	case "":
-	case "off":
-		body["health"] = nil
-	default:
-		body["health"] = jsonBody{"path": c.Health}
-	}
-	return s.change(ctx, http.MethodPut, path("deployments", c.ID), body, "registered %s at %s", c.ID, c.URL)
+	return json.Marshal(jsonBody{"path": string(f)})
 }
 
 type moveDeploymentCmd struct {
@@ -61,12 +63,10 @@ func (c moveDeploymentCmd) Run(ctx context.Context, s *Session) error {
 	return s.change(ctx, http.MethodPatch, path("deployments", c.ID), body, "moved %s to %s", c.ID, c.URL)
 }
 
-var checkedColumns = []column[api.CheckedRun]{
-	{"RUN", func(r api.CheckedRun) any { return r.RunID }},
-	{"WORKFLOW", func(r api.CheckedRun) any { return r.Workflow }},
-	{"VERDICT", func(r api.CheckedRun) any { return r.Verdict }},
-	{"CODE", func(r api.CheckedRun) any { return r.Code }},
-	{"MESSAGE", func(r api.CheckedRun) any { return r.Message }},
+func checkedColumns(r api.CheckedRun) []field {
+	return []field{
+		{"run", r.RunID}, {"workflow", r.Workflow}, {"verdict", r.Verdict}, {"code", r.Code}, {"message", r.Message},
+	}
 }
 
 // check prints the open runs that do not replay, and fails if there are any.
@@ -98,20 +98,20 @@ func (c moveDeploymentCmd) check(ctx context.Context, s *Session) error {
 	return nil
 }
 
-var deploymentColumns = []column[api.Deployment]{
-	{"ID", func(d api.Deployment) any { return d.ID }},
-	{"URL", func(d api.Deployment) any { return calledAt(d) }},
-	{"OPEN RUNS", func(d api.Deployment) any { return d.OpenRuns }},
-	{"UPDATED", func(d api.Deployment) any { return d.UpdatedAt }},
-	{"AWAY SINCE", func(d api.Deployment) any { return d.UnreachableSince }},
-	{"WORKFLOWS", func(d api.Deployment) any { return workflowsOf(d) }},
+type deploymentRow api.Deployment
+
+func (d deploymentRow) columns() []field {
+	return []field{
+		{"id", d.ID}, {"url", d.calledAt()}, {"open runs", d.OpenRuns}, {"updated", d.UpdatedAt},
+		{"away since", d.UnreachableSince}, {"workflows", d.workflows()},
+	}
 }
 
 // flowURL begins the URL of a version of a flow, which the server executes.
 const flowURL = "flow:"
 
 // calledAt says where the deployment is called.
-func calledAt(d api.Deployment) string {
+func (d deploymentRow) calledAt() string {
 	switch {
 	case strings.HasPrefix(d.URL, flowURL):
 		return "flow " + strings.Replace(strings.TrimPrefix(d.URL, flowURL), "@", ", version ", 1)
@@ -124,8 +124,8 @@ func calledAt(d api.Deployment) string {
 	}
 }
 
-// workflowsOf says which workflows the deployment has; nothing if it may have any.
-func workflowsOf(d api.Deployment) string {
+// workflows says which workflows the deployment has; nothing if it may have any.
+func (d deploymentRow) workflows() string {
 	if d.StepsOnly {
 		return "none, steps only"
 	}
@@ -140,44 +140,10 @@ func healthText(h *api.Health) string {
 	return fmt.Sprintf("unhealthy, not called until %s: %s", timestamp(h.TrialAt.Time), h.LastError)
 }
 
-type listDeploymentsCmd struct{}
-
-// Run lists the deployments.
-func (listDeploymentsCmd) Run(ctx context.Context, s *Session) error {
-	return listUnpaged(ctx, s, path("deployments"), nil, deploymentColumns)
-}
-
-type showDeploymentCmd struct {
-	ID string `arg:"" help:"The deployment's ID."`
-}
-
-// Run prints the deployment.
-func (c showDeploymentCmd) Run(ctx context.Context, s *Session) error {
-	return show(ctx, s, path("deployments", c.ID), nil, func(d api.Deployment) []field {
-		return []field{
-			{"deployment", d.ID},
-			{"url", calledAt(d)},
-			{"build", d.Build},
-			{"workflows", workflowsOf(d)},
-			{"calls at once", bound(d.MaxConcurrent)},
-			{"open runs", d.OpenRuns},
-			{"waiting messages", d.WaitingMessages},
-			{"answered", d.AnsweredAt},
-			{"away since", d.UnreachableSince},
-			{"not reached", d.FailedAt},
-			{"last error", d.LastError},
-			{"health", healthText(d.Health)},
-			{"created", d.CreatedAt},
-			{"updated", d.UpdatedAt},
-		}
-	})
-}
-
-type removeDeploymentCmd struct {
-	ID string `arg:"" help:"The deployment's ID."`
-}
-
-// Run unregisters the deployment.
-func (c removeDeploymentCmd) Run(ctx context.Context, s *Session) error {
-	return s.client.delete(ctx, path("deployments", c.ID))
+func (d deploymentRow) details() []field {
+	return []field{
+		{"build", d.Build}, {"calls at once", bound(d.MaxConcurrent)}, {"waiting messages", d.WaitingMessages},
+		{"answered", d.AnsweredAt}, {"not reached", d.FailedAt}, {"last error", d.LastError},
+		{"health", healthText(d.Health)}, {"created", d.CreatedAt},
+	}
 }

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
+
+	"github.com/alecthomas/kong"
 
 	"github.com/stepwell-dev/stepwell/flow"
 	"github.com/stepwell-dev/stepwell/flow/docschema"
@@ -18,14 +18,14 @@ import (
 )
 
 type flowsCmd struct {
-	List listFlowsCmd `cmd:"" help:"List the flows."`
-	Show showFlowCmd  `cmd:"" help:"Print the document of a flow."`
-	Put  putFlowCmd   `cmd:"" help:"Store a document as the newest version of its flow."`
+	List wholeListCmd[flowRow, none] `cmd:"" at:"flows" help:"List the flows."`
+	Show showDocumentCmd             `cmd:"" at:"flows/*" help:"Print the document of a flow."`
+	Put  putFlowCmd                  `cmd:"" help:"Store a document as the newest version of its flow."`
 
-	Versions flowVersionsCmd `cmd:"" help:"List the versions of a flow, and their aliases."`
-	Alias    putAliasCmd     `cmd:"" help:"Have an alias point to a version."`
-	Unalias  removeAliasCmd  `cmd:"" help:"Remove an alias."`
-	Retire   retireFlowCmd   `cmd:"" help:"End the new runs of a version, for good."`
+	Versions flowVersionsCmd        `cmd:"" help:"List the versions of a flow, and their aliases."`
+	Alias    changeCmd[aliasFlags]  `cmd:"" at:"PUT flows/*/aliases/*" says:"$1@$2 is version $version" help:"Have an alias point to a version."`
+	Unalias  changeCmd[aliasArgs]   `cmd:"" at:"DELETE flows/*/aliases/*" help:"Remove an alias."`
+	Retire   changeCmd[versionArgs] `cmd:"" at:"POST flows/*/versions/*/retire" says:"version $2 of $1 is retired" help:"End the new runs of a version, for good."`
 
 	Check  checkFlowCmd  `cmd:"" group:"documents" help:"Print all faults of a document."`
 	Test   testFlowsCmd  `cmd:"" group:"documents" help:"Run tests of flows, without a server."`
@@ -41,93 +41,83 @@ func faultText(f api.Fault) string {
 	return escape(text + f.Message)
 }
 
-var flowColumns = []column[api.Flow]{
-	{"NAME", func(f api.Flow) any { return f.Name }},
-	{"VERSION", func(f api.Flow) any { return f.Version }},
-	{"DEPLOYMENT", func(f api.Flow) any { return f.Deployment }},
-	{"CREATED", func(f api.Flow) any { return timestamp(f.CreatedAt.Time) }},
+type flowRow api.Flow
+
+func (f flowRow) columns() []field {
+	return []field{
+		{"name", f.Name}, {"version", f.Version}, {"deployment", f.Deployment},
+		{"created", f.CreatedAt},
+	}
 }
 
-type listFlowsCmd struct{}
-
-// Run lists the flows.
-func (c listFlowsCmd) Run(ctx context.Context, s *Session) error {
-	return listUnpaged(ctx, s, path("flows"), nil, flowColumns)
-}
-
-type showFlowCmd struct {
-	Name    string `arg:"" help:"The flow's name."`
-	Version int    `placeholder:"NUMBER" help:"The version; by default the newest."`
+// showDocumentCmd prints the document of a flow or a catalog.
+type showDocumentCmd struct {
+	named
+	Version int `placeholder:"NUMBER" help:"The version; by default the newest."`
 }
 
 // Run prints the document.
-func (c showFlowCmd) Run(ctx context.Context, s *Session) error {
-	query := url.Values{}
-	if c.Version != 0 {
-		query.Set("version", strconv.Itoa(c.Version))
-	}
-	var f api.Flow
-	raw, err := s.client.get(ctx, path("flows", c.Name), query, &f)
-	if err != nil {
+func (showDocumentCmd) Run(ctx context.Context, k *kong.Context, s *Session) error {
+	found, raw, err := sendFor[struct{ Document string }](ctx, k, s)
+	switch {
+	case err != nil:
 		return err
-	}
-	if s.json {
+	case s.json:
 		return s.printJSON(raw)
-	}
-	if f.Document == "" {
+	case found.Document == "":
 		return errors.New("the key may not see payloads, and so no documents: use one with the role read, write or admin")
 	}
-	_, err = fmt.Fprint(s.Stdout, f.Document)
+	_, err = fmt.Fprint(s.Stdout, found.Document)
 	return err
 }
 
-type putFlowCmd struct {
+type putFlowCmd struct{ documentFile }
+
+// Run stores the document, or prints all of its faults.
+func (c putFlowCmd) Run(ctx context.Context, s *Session) error { return c.put(ctx, s, path("flows")) }
+
+// documentFile is a document to be stored as the newest version of a flow or a catalog.
+type documentFile struct {
 	File   string `arg:"" help:"The document, in YAML or JSON."`
 	DryRun bool   `help:"Only check the document."`
 }
 
-// Run stores the document, or prints all of its faults.
-func (c putFlowCmd) Run(ctx context.Context, s *Session) error {
+func (c documentFile) put(ctx context.Context, s *Session, path string) error {
 	document, err := os.ReadFile(c.File)
 	if err != nil {
 		return usageErrorf("%v", err)
 	}
-	var f api.Flow
+	var f api.Flow // a catalog has the same fields, and no warnings
 	body := jsonBody{"document": string(document), "dryRun": c.DryRun}.omitZero()
-	raw, err := s.client.call(ctx, http.MethodPost, path("flows"), body, &f)
+	raw, err := s.client.call(ctx, http.MethodPost, path, body, &f)
 	if err != nil {
 		return err
 	}
 	for _, w := range f.Warnings {
 		s.note("warning: %s", faultText(w))
 	}
+	is := "is"
 	if c.DryRun {
-		return s.printResult(raw, "%s would be version %d of %s", c.File, f.Version, f.Name)
+		is = "would be"
 	}
-	return s.printResult(raw, "%s is version %d of %s", c.File, f.Version, f.Name)
+	return s.printResult(raw, "%s %s version %d of %s", c.File, is, f.Version, f.Name)
 }
 
-type flowVersionsCmd struct {
-	Name string `arg:"" help:"The flow's name."`
-}
+type flowVersionsCmd struct{ named }
 
 // Run lists the versions.
 func (c flowVersionsCmd) Run(ctx context.Context, s *Session) error {
 	var f api.Flow
 	raw, err := s.client.get(ctx, path("flows", c.Name), nil, &f)
-	if err != nil {
-		return err
+	if err != nil || s.json {
+		return errors.Join(err, s.printJSON(raw))
 	}
-	if s.json {
-		return s.printJSON(raw)
-	}
-	p := tablePrinter[api.Flow]{Session: s, columns: []column[api.Flow]{
-		{"VERSION", func(v api.Flow) any { return v.Version }},
-		{"ALIASES", func(v api.Flow) any { return strings.Join(aliasesOf(f, v.Version), " ") }},
-		{"CREATED", func(v api.Flow) any { return v.CreatedAt }},
-		{"RETIRED", func(v api.Flow) any { return v.RetiredAt }},
-	}}
-	return p.table(f.Versions)
+	return printItems(s, func(v api.Flow) []field {
+		return []field{
+			{"version", v.Version}, {"aliases", strings.Join(aliasesOf(f, v.Version), " ")}, {"created", v.CreatedAt},
+			{"retired", v.RetiredAt},
+		}
+	}, f.Versions)
 }
 
 func aliasesOf(f api.Flow, version int64) (names []string) {
@@ -139,37 +129,19 @@ func aliasesOf(f api.Flow, version int64) (names []string) {
 	return names
 }
 
-type putAliasCmd struct {
-	Name    string `arg:"" help:"The flow's name."`
-	Alias   string `arg:"" help:"The alias, such as prod."`
-	Version int    `arg:"" help:"The version."`
+type aliasArgs struct {
+	named
+	Alias string `arg:"" help:"The alias, such as prod."`
 }
 
-// Run moves the alias, or creates it.
-func (c putAliasCmd) Run(ctx context.Context, s *Session) error {
-	return s.change(ctx, http.MethodPut, path("flows", c.Name, "aliases", c.Alias), jsonBody{"version": c.Version},
-		"%s@%s is version %d", c.Name, c.Alias, c.Version)
+type aliasFlags struct {
+	aliasArgs
+	Version int `arg:"" field:"version" help:"The version."`
 }
 
-type removeAliasCmd struct {
-	Name  string `arg:"" help:"The flow's name."`
-	Alias string `arg:"" help:"The alias."`
-}
-
-// Run removes the alias.
-func (c removeAliasCmd) Run(ctx context.Context, s *Session) error {
-	return s.client.delete(ctx, path("flows", c.Name, "aliases", c.Alias))
-}
-
-type retireFlowCmd struct {
-	Name    string `arg:"" help:"The flow's name."`
-	Version int    `arg:"" help:"The version."`
-}
-
-// Run retires the version.
-func (c retireFlowCmd) Run(ctx context.Context, s *Session) error {
-	return s.change(ctx, http.MethodPost, path("flows", c.Name, "versions", strconv.Itoa(c.Version), "retire"), nil,
-		"version %d of %s is retired", c.Version, c.Name)
+type versionArgs struct {
+	named
+	Version int `arg:"" help:"The version."`
 }
 
 // readFlow reads a document from a file. Its faults are an error with [ExitUsage].

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
@@ -17,17 +19,17 @@ func forkText(f *api.ForkOf) string {
 
 type forkCmd struct {
 	rerunCmd
-	At int64 `placeholder:"NUMBER" help:"Keep this many events; by default, those before the step that failed."`
+	At int64 `field:"-" placeholder:"NUMBER" help:"Keep this many events; by default, those before the step that failed."`
 }
 
 // Run starts a run that goes on from the place in the log of the run with the ID, or from the failures of those that
 // the flags select.
-func (c forkCmd) Run(ctx context.Context, s *Session) error {
+func (c forkCmd) Run(ctx context.Context, k *kong.Context, s *Session) error {
 	if c.At != 0 {
 		if c.ID == "" {
 			return usageErrorf("--at needs the ID of a run")
 		}
-		return c.copy(ctx, s, jsonBody{"at": c.At})
+		return c.copy(ctx, k, s, jsonBody{"at": c.At})
 	}
-	return c.copy(ctx, s, jsonBody{"from": "failure"})
+	return c.copy(ctx, k, s, jsonBody{"from": "failure"})
 }

@@ -13,7 +13,7 @@ func TestValuesOfGoals(t *testing.T) {
 		"--have order is not JSON":  {Have: map[string]string{"order": "{"}},
 		"--have-all rate is not":    {HaveAll: map[string]string{"rate": "{"}},
 	} {
-		if _, err := f.addGoals(&Session{}, jsonBody{}); err == nil || !strings.Contains(err.Error(), want) {
+		if err := f.addValues(&Session{}, jsonBody{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}

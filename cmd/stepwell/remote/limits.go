@@ -14,12 +14,17 @@ import (
 )
 
 type limitsCmd struct {
-	List   listLimitsCmd    `cmd:"" help:"List the limits."`
-	Show   showLimitCmd     `cmd:"" help:"Show a limit."`
-	Set    setLimitCmd      `cmd:"" help:"Create a limit, or change what the flags say."`
-	Keys   listLimitKeysCmd `cmd:"" help:"List the keys of a limit that something holds or awaits."`
-	Slots  listSlotsCmd     `cmd:"" help:"List who holds the slots of a key, and who waits."`
-	Remove removeLimitCmd   `cmd:"" help:"Delete a limit."`
+	List   listCmd[limitRow, none]     `cmd:"" at:"limits" help:"List the limits."`
+	Show   showCmd[limitRow, named]    `cmd:"" at:"limits/*" help:"Show a limit."`
+	Set    setLimitCmd                 `cmd:"" help:"Create a limit, or change what the flags say."`
+	Keys   listCmd[limitKeyRow, named] `cmd:"" at:"limits/*/keys" help:"List the keys of a limit that something holds or awaits."`
+	Slots  listSlotsCmd                `cmd:"" help:"List who holds the slots of a key, and who waits."`
+	Remove removeCmd[limitNames]       `cmd:"" at:"DELETE limits/*" help:"Delete limits."`
+}
+
+type limitNames struct {
+	names
+	Force bool `help:"Delete it even if in use; what holds it or waits for it goes on without it."`
 }
 
 func rateText(r *api.Rate) string {
@@ -33,13 +38,6 @@ func rateText(r *api.Rate) string {
 	}
 }
 
-func limitState(l api.Limit) string {
-	if l.Paused {
-		return "paused"
-	}
-	return "active"
-}
-
 // bound prints how many slots there are.
 func bound(n int64) string {
 	if n == 0 {
@@ -48,44 +46,25 @@ func bound(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-var limitColumns = []column[api.Limit]{
-	{"NAME", func(l api.Limit) any { return l.Name }},
-	{"STATE", func(l api.Limit) any { return limitState(l) }},
-	{"PER KEY", func(l api.Limit) any { return bound(l.PerKey) }},
-	{"TOTAL", func(l api.Limit) any { return bound(l.Total) }},
-	{"RATE", func(l api.Limit) any { return rateText(l.Rate) }},
-	{"HELD", func(l api.Limit) any { return orZero(l.Held) }},
-	{"WAITING", func(l api.Limit) any { return orZero(l.Waiting) }},
-	{"IF FULL", func(l api.Limit) any { return l.OnFull }},
+type limitRow api.Limit
+
+func (l limitRow) columns() []field {
+	state := "active"
+	if l.Paused {
+		state = "paused"
+	}
+	return []field{
+		{"name", l.Name}, {"state", state}, {"per key", bound(l.PerKey)}, {"total", bound(l.Total)},
+		{"rate", rateText(l.Rate)}, {"held", orZero(l.Held)}, {"waiting", orZero(l.Waiting)}, {"if full", l.OnFull},
+	}
 }
 
-type listLimitsCmd struct{ paging }
-
-// Run lists the limits.
-func (c listLimitsCmd) Run(ctx context.Context, s *Session) error {
-	return list(ctx, s, path("limits"), nil, c.paging, limitColumns)
-}
-
-// limitName is the argument that names a limit.
-type limitName struct {
-	Name string `arg:"" help:"The limit's name."`
-}
-
-type showLimitCmd struct{ limitName }
-
-// Run prints the limit.
-func (c showLimitCmd) Run(ctx context.Context, s *Session) error {
-	return show(ctx, s, path("limits", c.Name), nil, func(l api.Limit) []field {
-		return []field{
-			{"limit", l.Name}, {"state", limitState(l)}, {"per key", bound(l.PerKey)}, {"total", bound(l.Total)},
-			{"rate", rateText(l.Rate)}, {"fair", l.Fair}, {"if full", l.OnFull}, {"held", orZero(l.Held)},
-			{"waiting", orZero(l.Waiting)}, {"created", l.CreatedAt}, {"updated", l.UpdatedAt},
-		}
-	})
+func (l limitRow) details() []field {
+	return []field{{"fair", l.Fair}, {"created", l.CreatedAt}, {"updated", l.UpdatedAt}}
 }
 
 type setLimitCmd struct {
-	limitName
+	named
 	limitSettings
 }
 
@@ -158,21 +137,12 @@ func setIfGiven[T any](into, flag *T) {
 	}
 }
 
-var limitKeyColumns = []column[api.LimitKey]{
-	{"KEY", func(k api.LimitKey) any { return strconv.Quote(k.Key) }},
-	{"HELD", func(k api.LimitKey) any { return k.Held }},
-	{"WAITING", func(k api.LimitKey) any { return k.Waiting }},
-	{"WAITING SINCE", func(k api.LimitKey) any { return k.WaitingSince }},
-}
+type limitKeyRow api.LimitKey
 
-type listLimitKeysCmd struct {
-	limitName
-	paging
-}
-
-// Run lists the keys.
-func (c listLimitKeysCmd) Run(ctx context.Context, s *Session) error {
-	return list(ctx, s, path("limits", c.Name, "keys"), nil, c.paging, limitKeyColumns)
+func (k limitKeyRow) columns() []field {
+	return []field{
+		{"key", strconv.Quote(k.Key)}, {"held", k.Held}, {"waiting", k.Waiting}, {"waiting since", k.WaitingSince},
+	}
 }
 
 // permit is what holds or awaits a slot; slot says which.
@@ -182,17 +152,14 @@ type permit struct {
 	slot string
 }
 
-var permitColumns = []column[permit]{
-	{"SLOT", func(p permit) any { return p.slot }},
-	{"RUN", func(p permit) any { return p.RunID }},
-	{"STEP", func(p permit) any { return p.StepID }},
-	{"SINCE", func(p permit) any { return p.Since }},
-	{"COST", func(p permit) any { return p.Cost }},
-	{"TENANT", func(p permit) any { return p.Tenant }},
+func permitColumns(p permit) []field {
+	return []field{
+		{"slot", p.slot}, {"run", p.RunID}, {"step", p.StepID}, {"since", p.Since}, {"cost", p.Cost}, {"tenant", p.Tenant},
+	}
 }
 
 type listSlotsCmd struct {
-	limitName
+	named
 	Key   string `arg:"" optional:"" help:"The key; default is the empty one."`
 	Limit int    `default:"100" help:"List at most so many that hold a slot, and that wait."`
 }
@@ -221,28 +188,17 @@ func (c listSlotsCmd) Run(ctx context.Context, s *Session) error {
 	for i, p := range slots.Waiting {
 		permits = append(permits, permit{p, fmt.Sprintf("waits, no. %d", i+1)})
 	}
-	p := tablePrinter[permit]{Session: s, columns: permitColumns}
-	return p.table(permits)
-}
-
-type removeLimitCmd struct {
-	limitName
-	Force bool `help:"Delete it even if in use; what holds it or waits for it goes on without it."`
-}
-
-// Run deletes the limit.
-func (c removeLimitCmd) Run(ctx context.Context, s *Session) error {
-	where := path("limits", c.Name)
-	if c.Force {
-		where += "?force=true"
-	}
-	return s.client.delete(ctx, where)
+	return printItems(s, permitColumns, permits)
 }
 
 type policiesCmd struct {
-	List   listPoliciesCmd `cmd:"" help:"List the policies."`
-	Set    setPolicyCmd    `cmd:"" help:"Create or replace the policy of a workflow."`
-	Remove removePolicyCmd `cmd:"" help:"Delete the policy of a workflow; its runs keep their limits."`
+	List   listCmd[policyRow, none] `cmd:"" at:"policies" help:"List the policies."`
+	Set    setPolicyCmd             `cmd:"" help:"Create or replace the policy of a workflow."`
+	Remove removeCmd[workflowNames] `cmd:"" at:"DELETE policies/*" help:"Delete the policies of workflows; their runs keep their limits."`
+}
+
+type workflowNames struct {
+	Workflows []string `arg:"" name:"workflow" help:"The workflow; may be repeated."`
 }
 
 // useText prints the use of a limit as --limit takes it, and what else there is.
@@ -260,40 +216,30 @@ func useText(u api.PolicyUse) string {
 	return text
 }
 
-var policyColumns = []column[api.Policy]{
-	{"WORKFLOW", func(p api.Policy) any { return p.Workflow }},
-	{"LIMITS", func(p api.Policy) any {
-		uses := make([]string, len(p.Limits))
-		for i, u := range p.Limits {
-			uses[i] = useText(u)
-		}
-		for _, step := range slices.Sorted(maps.Keys(p.Steps)) {
-			for _, u := range p.Steps[step] {
-				uses = append(uses, "step "+step+": "+useText(u))
-			}
-		}
-		return strings.Join(uses, ", ")
-	}},
-	{"PRIORITY", func(p api.Policy) any { return p.Priority }},
-	{"UPDATED", func(p api.Policy) any { return p.UpdatedAt }},
-}
+type policyRow api.Policy
 
-type listPoliciesCmd struct{ paging }
-
-// Run lists the policies.
-func (c listPoliciesCmd) Run(ctx context.Context, s *Session) error {
-	return list(ctx, s, path("policies"), nil, c.paging, policyColumns)
+func (p policyRow) columns() []field {
+	var uses []string
+	for _, u := range p.Limits {
+		uses = append(uses, useText(u))
+	}
+	for _, step := range slices.Sorted(maps.Keys(p.Steps)) {
+		for _, u := range p.Steps[step] {
+			uses = append(uses, "step "+step+": "+useText(u))
+		}
+	}
+	return []field{{"workflow", p.Workflow}, {"limits", uses}, {"priority", p.Priority}, {"updated", p.UpdatedAt}}
 }
 
 // limitFlags are the flags that give runs limits and a priority.
 type limitFlags struct {
-	Limit    []string          `sep:"none" placeholder:"NAME[=KEY]" help:"${limitUse}"`
-	Tenant   map[string]string `mapsep:"none" placeholder:"NAME=TENANT" help:"${limitTenant}"`
-	Cost     map[string]int64  `mapsep:"none" placeholder:"NAME=N" help:"How many slots of a limit it takes."`
+	Limit    []string          `field:"-" sep:"none" placeholder:"NAME[=KEY]" help:"${limitUse}"`
+	Tenant   map[string]string `field:"-" mapsep:"none" placeholder:"NAME=TENANT" help:"${limitTenant}"`
+	Cost     map[string]int64  `field:"-" mapsep:"none" placeholder:"NAME=N" help:"How many slots of a limit it takes."`
 	Priority string            `placeholder:"TIME" help:"Priority as a time offset, from -1h to 1h."`
 }
 
-// addLimits adds the flags to the body of a request.
+// addLimits adds the limits to the body of a request.
 func (f limitFlags) addLimits(body jsonBody) jsonBody {
 	var uses []api.PolicyUse
 	for _, text := range f.Limit {
@@ -301,9 +247,6 @@ func (f limitFlags) addLimits(body jsonBody) jsonBody {
 	}
 	if len(uses) > 0 {
 		body["limits"] = uses
-	}
-	if f.Priority != "" {
-		body["priority"] = f.Priority
 	}
 	return body
 }
@@ -328,18 +271,9 @@ func (c setPolicyCmd) Run(ctx context.Context, s *Session) error {
 		step, use, _ := strings.Cut(text, "=")
 		steps[step] = append(steps[step], c.use(use))
 	}
-	body := c.addLimits(jsonBody{})
+	body := c.addLimits(jsonBody{"priority": c.Priority}.omitZero())
 	if len(steps) > 0 {
 		body["steps"] = steps
 	}
 	return s.change(ctx, http.MethodPut, path("policies", c.Workflow), body, "set the policy of %s", c.Workflow)
-}
-
-type removePolicyCmd struct {
-	Workflow string `arg:"" help:"The workflow."`
-}
-
-// Run deletes the policy.
-func (c removePolicyCmd) Run(ctx context.Context, s *Session) error {
-	return s.client.delete(ctx, path("policies", c.Workflow))
 }

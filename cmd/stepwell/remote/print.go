@@ -69,17 +69,10 @@ func (c Console) note(format string, a ...any) {
 	_, _ = fmt.Fprintln(c.Stderr, escape(fmt.Sprintf(format, a...)))
 }
 
-// column is a column of a table of T. Cells may have any type; times are printed as [Session.formatTime] does,
-// and reasons with their times.
-type column[T any] struct {
-	head string
-	cell func(T) any
-}
-
-// tablePrinter prints a list page by page.
+// tablePrinter prints a list of T page by page.
 type tablePrinter[T any] struct {
 	*Session
-	columns []column[T]
+	columns func(T) []field
 	widths  []int // of the columns so far; nil before the first page
 }
 
@@ -103,41 +96,53 @@ func (p *tablePrinter[T]) print(entries []json.RawMessage) error {
 }
 
 // printTable prints a list that has only one page.
-func printTable[T any](s *Session, columns []column[T], entries []json.RawMessage) error {
+func printTable[T any](s *Session, columns func(T) []field, entries []json.RawMessage) error {
 	p := tablePrinter[T]{Session: s, columns: columns}
 	return p.print(entries)
+}
+
+// printItems prints a table of items.
+func printItems[T any](s *Session, columns func(T) []field, items []T) error {
+	p := tablePrinter[T]{Session: s, columns: columns}
+	return p.table(items)
 }
 
 // table prints items as a table, with a header on the first page.
 func (p *tablePrinter[T]) table(items []T) error {
 	var rows [][]string
 	if p.widths == nil {
-		p.widths = make([]int, len(p.columns))
-		header := make([]string, len(p.columns))
-		for i, c := range p.columns {
-			header[i] = c.head
+		var header []string
+		for _, c := range p.columns(*new(T)) {
+			header = append(header, strings.ToUpper(c.name))
 		}
+		p.widths = make([]int, len(header))
 		rows = append(rows, header)
 	}
 	for _, item := range items {
-		row := make([]string, len(p.columns))
-		for i, c := range p.columns {
-			row[i] = p.formatCell(c.cell(item))
+		var row []string
+		for _, c := range p.columns(item) {
+			row = append(row, p.format(c.value, p.formatTime))
 		}
 		rows = append(rows, row)
 	}
 	return p.align(rows)
 }
 
-func (s *Session) formatCell(value any) string {
+// format formats a value of any type. Everything but [multiline] text is escaped.
+func (s *Session) format(value any, formatTime func(time.Time) string) string {
 	switch v := value.(type) {
 	case api.Time:
-		return s.formatTime(v.Time)
+		return formatTime(v.Time)
 	case api.RunReason:
-		return s.cut(escape(v.Summary + s.times(v.Since, v.At, v.Until)))
-	default:
-		return s.cut(escape(fmt.Sprint(value)))
+		value = v.Summary + s.times(v.Since, v.At, v.Until)
+	case api.Attributes:
+		value = keyValues(v)
+	case []string:
+		value = strings.Join(v, ", ")
+	case multiline:
+		return s.cut(string(v))
 	}
+	return s.cut(escape(fmt.Sprint(value)))
 }
 
 // align prints rows with two spaces between the columns. text/tabwriter would need all rows; this prints page by page,
@@ -262,8 +267,7 @@ func payloadText(raw json.RawMessage, encoding string) multiline {
 	return escapeLines(b.String())
 }
 
-// field is a name and a value of any type. Times are printed as [Session.timeAndAge] does, and everything but
-// [multiline] text is escaped.
+// field is a name and a value of any type: a column of a table, or one of several lines.
 type field struct {
 	name  string
 	value any
@@ -274,7 +278,7 @@ func (s *Session) printFields(fields []field) error {
 	width := 0
 	texts := make([]string, len(fields))
 	for i, f := range fields {
-		if texts[i] = s.formatField(f.value); texts[i] != "" {
+		if texts[i] = s.format(f.value, s.timeAndAge); texts[i] != "" {
 			width = max(width, len(f.name))
 		}
 	}
@@ -289,17 +293,6 @@ func (s *Session) printFields(fields []field) error {
 		}
 	}
 	return nil
-}
-
-func (s *Session) formatField(value any) string {
-	switch v := value.(type) {
-	case api.Time:
-		return s.timeAndAge(v.Time)
-	case multiline:
-		return s.cut(string(v))
-	default:
-		return s.cut(escape(fmt.Sprint(v)))
-	}
 }
 
 // cut returns a text, or its beginning with its length if it is much longer than [Session.maxText].
@@ -319,10 +312,10 @@ const (
 
 // paging are the flags of lists.
 type paging struct {
-	Limit  int    `placeholder:"N" help:"List at most this many entries; default 100."`
-	All    bool   `help:"List all entries."`
-	Cursor string `placeholder:"CURSOR" help:"Continue an earlier list at its cursor."`
-	Order  string `enum:",asc,desc" default:"" placeholder:"asc|desc" help:"asc lists the oldest first, desc the newest."`
+	Limit  int    `field:"-" placeholder:"N" help:"List at most this many entries; default 100."`
+	All    bool   `field:"-" help:"List all entries."`
+	Cursor string `field:"-" placeholder:"CURSOR" help:"Continue an earlier list at its cursor."`
+	Order  string `field:"-" enum:",asc,desc" default:"" placeholder:"asc|desc" help:"asc lists the oldest first, desc the newest."`
 }
 
 // nonEmpty removes the empty parameters, those of flags that are not set.
@@ -403,30 +396,9 @@ func entryPrinter[T any](s *Session, print func(T) error) func(json.RawMessage) 
 }
 
 // list prints a paged list.
-func list[T any](
-	ctx context.Context, s *Session, path string, query url.Values, p paging, columns []column[T],
-) error {
-	out := tablePrinter[T]{Session: s, columns: columns}
+func list[T row](ctx context.Context, s *Session, path string, query url.Values, p paging) error {
+	out := tablePrinter[T]{Session: s, columns: T.columns}
 	return s.pages(ctx, path, query, p, out.print)
-}
-
-// listUnpaged prints a list that the API returns in one response.
-func listUnpaged[T any](ctx context.Context, s *Session, path string, query url.Values, columns []column[T]) error {
-	data, _, err := s.page(ctx, path, query)
-	if err != nil {
-		return err
-	}
-	return printTable(s, columns, data)
-}
-
-// show prints an object: as JSON, or the fields that describe it.
-func show[T any](ctx context.Context, s *Session, path string, query url.Values, fields func(T) []field) error {
-	var object T
-	raw, err := s.client.get(ctx, path, query, &object)
-	if err != nil || s.json {
-		return errors.Join(err, s.printJSON(raw))
-	}
-	return s.printFields(fields(object))
 }
 
 // forEach calls do with each ID and joins the errors. It stops early only if the command is interrupted or the server

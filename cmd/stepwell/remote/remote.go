@@ -16,40 +16,40 @@ type Commands struct {
 	Key  string `name:"api-key" env:"STEPWELL_API_KEY" placeholder:"KEY" group:"api" help:"The API key."`
 	JSON bool   `name:"json" group:"api" help:"Print the API's JSON, one object per line."`
 
-	Runs        runsCmd        `cmd:"" group:"api-commands" help:"Start, inspect, cancel and wait for runs."`
-	Why         whyCmd         `cmd:"" group:"api-commands" help:"Explain why a run is not done: short for runs why."`
-	Failures    failuresCmd    `cmd:"" group:"api-commands" help:"List failed runs in groups."`
-	Search      searchCmd      `cmd:"" group:"api-commands" help:"Find the runs that a text may mean."`
-	Workflows   workflowsCmd   `cmd:"" group:"api-commands" help:"List, pause and resume workflows."`
-	Pauses      pausesCmd      `cmd:"" group:"api-commands" help:"List paused runs, workflows and deployments."`
-	Catalogs    catalogsCmd    `cmd:"" group:"api-commands" help:"Store steps that are planned for goals."`
-	Attention   attentionCmd   `cmd:"" group:"api-commands" help:"List what needs attention."`
-	Stats       statsCmd       `cmd:"" group:"api-commands" help:"Count runs, steps and failures."`
-	Steps       stepsCmd       `cmd:"" group:"api-commands" help:"Inspect the steps of a run."`
-	Hooks       hooksCmd       `cmd:"" group:"api-commands" help:"Inspect and resume hooks."`
-	Waits       waitsCmd       `cmd:"" group:"api-commands" help:"Inspect the waits of runs."`
-	Streams     streamsCmd     `cmd:"" group:"api-commands" help:"Read the streams of a run."`
-	Signals     signalsCmd     `cmd:"" group:"api-commands" help:"Send and list signals."`
-	Flows       flowsCmd       `cmd:"" group:"api-commands" help:"Store workflows that are documents."`
-	Collections collectionsCmd `cmd:"" group:"api-commands" help:"Manage runs that collect starts."`
-	Schedules   schedulesCmd   `cmd:"" group:"api-commands" help:"Start runs at times and intervals."`
-	Triggers    triggersCmd    `cmd:"" group:"api-commands" help:"Start runs when something happens."`
-	Limits      limitsCmd      `cmd:"" group:"api-commands" help:"Manage concurrency and rate limits."`
-	Policies    policiesCmd    `cmd:"" group:"api-commands" help:"Give the runs of a workflow limits."`
-	Events      eventsCmd      `cmd:"" group:"api-commands" help:"Read the events of all runs."`
-	Deployments deploymentsCmd `cmd:"" group:"api-commands" help:"Register where an app's functions are."`
-	Conform     conformCmd     `cmd:"" group:"api-commands" help:"Check a function against the function contract."`
-	Secrets     secretsCmd     `cmd:"" group:"api-commands" help:"Manage webhook secrets."`
-	Messages    messagesCmd    `cmd:"" group:"api-commands" help:"Inspect, retry and discard messages."`
-	Keys        keysCmd        `cmd:"" group:"api-commands" help:"Manage API keys."`
-	Whoami      whoamiCmd      `cmd:"" group:"api-commands" help:"Show the project and the role of the API key."`
-	Projects    projectsCmd    `cmd:"" group:"api-commands" help:"Manage projects."`
-	Audit       auditCmd       `cmd:"" group:"api-commands" help:"Read the audit log."`
-	SigningKeys signingKeysCmd `cmd:"" group:"api-commands" help:"Manage the keys that sign calls to functions."`
-	UI          uiCmd          `cmd:"" name:"ui" group:"api-commands" help:"Open the dashboard, signed in with the key."`
-	Sessions    sessionsCmd    `cmd:"" group:"api-commands" help:"Manage the sessions of the dashboard."`
-	Servers     serversCmd     `cmd:"" group:"api-commands" help:"List the servers that deliver, and the stranded runs."`
-	MCP         mcpCmd         `cmd:"" name:"mcp" group:"api-commands" help:"Serve agents, by the Model Context Protocol."`
+	Runs        runsCmd                      `cmd:"" set:"of=run" help:"Start, inspect, cancel and wait for runs."`
+	Why         whyCmd                       `cmd:"" help:"Explain why a run is not done: short for runs why."`
+	Failures    failuresCmd                  `cmd:"" help:"List failed runs in groups."`
+	Search      searchCmd                    `cmd:"" help:"Find the runs that a text may mean."`
+	Workflows   workflowsCmd                 `cmd:"" set:"of=workflow" help:"List, pause and resume workflows."`
+	Pauses      wholeListCmd[pauseRow, none] `cmd:"" at:"pauses" help:"List paused runs, workflows and deployments."`
+	Catalogs    catalogsCmd                  `cmd:"" set:"of=catalog" help:"Store steps that are planned for goals."`
+	Attention   attentionCmd                 `cmd:"" help:"List what needs attention."`
+	Stats       statsCmd                     `cmd:"" help:"Count runs, steps and failures."`
+	Steps       stepsCmd                     `cmd:"" set:"of=step" help:"Inspect the steps of a run."`
+	Hooks       hooksCmd                     `cmd:"" set:"of=hook" help:"Inspect and resume hooks."`
+	Waits       waitsCmd                     `cmd:"" help:"Inspect the waits of runs."`
+	Streams     streamsCmd                   `cmd:"" help:"Read the streams of a run."`
+	Signals     signalsCmd                   `cmd:"" set:"of=signal" help:"Send and list signals."`
+	Flows       flowsCmd                     `cmd:"" set:"of=flow" help:"Store workflows that are documents."`
+	Collections collectionsCmd               `cmd:"" set:"of=run" help:"Manage runs that collect starts."`
+	Schedules   schedulesCmd                 `cmd:"" set:"of=schedule" help:"Start runs at times and intervals."`
+	Triggers    triggersCmd                  `cmd:"" set:"of=trigger" help:"Start runs when something happens."`
+	Limits      limitsCmd                    `cmd:"" set:"of=limit" help:"Manage concurrency and rate limits."`
+	Policies    policiesCmd                  `cmd:"" help:"Give the runs of a workflow limits."`
+	Events      eventsCmd                    `cmd:"" help:"Read the events of all runs."`
+	Deployments deploymentsCmd               `cmd:"" set:"of=deployment" help:"Register where an app's functions are."`
+	Conform     conformCmd                   `cmd:"" help:"Check a function against the function contract."`
+	Secrets     secretsCmd                   `cmd:"" set:"of=secret" help:"Manage webhook secrets."`
+	Messages    messagesCmd                  `cmd:"" set:"of=message" help:"Inspect, retry and discard messages."`
+	Keys        keysCmd                      `cmd:"" set:"of=key" help:"Manage API keys."`
+	Whoami      showCmd[clientRow, none]     `cmd:"" at:"whoami" help:"Show the project and the role of the API key."`
+	Projects    projectsCmd                  `cmd:"" set:"of=project" help:"Manage projects."`
+	Audit       auditCmd                     `cmd:"" help:"Read the audit log."`
+	SigningKeys signingKeysCmd               `cmd:"" set:"of=signing key" help:"Manage the keys that sign calls to functions."`
+	UI          uiCmd                        `cmd:"" name:"ui" help:"Open the dashboard, signed in with the key."`
+	Sessions    sessionsCmd                  `cmd:"" set:"of=session" help:"Manage the sessions of the dashboard."`
+	Servers     serversCmd                   `cmd:"" help:"List the servers that deliver, and the stranded runs."`
+	MCP         mcpCmd                       `cmd:"" name:"mcp" help:"Serve agents, by the Model Context Protocol."`
 }
 
 // Vars are the variables of the grammar's tags.

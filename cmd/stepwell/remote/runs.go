@@ -12,65 +12,60 @@ import (
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
 type runsCmd struct {
-	Start      startRunCmd      `cmd:"" help:"Start a run, and print its ID."`
-	List       listRunsCmd      `cmd:"" help:"List runs, newest first."`
-	Count      countRunsCmd     `cmd:"" help:"Count runs, up to 10,000."`
-	Show       showRunCmd       `cmd:"" help:"Show a run with its steps, hooks and waits."`
-	Why        whyCmd           `cmd:"" help:"Explain why a run is not done, and what helps."`
-	Events     runEventsCmd     `cmd:"" help:"Print the log of a run."`
-	Timeline   timelineCmd      `cmd:"" help:"List the steps, hooks and waits of a run with their times."`
-	Payload    payloadCmd       `cmd:"" help:"Print the payload of an event, byte for byte."`
-	Export     exportRunsCmd    `cmd:"" help:"Print runs with their logs, one per line, to replay them in tests."`
-	Wait       waitRunCmd       `cmd:"" help:"Wait until a run has ended."`
-	Cancel     cancelRunsCmd    `cmd:"" help:"Cancel runs by ID, or all that match a filter."`
-	Pause      pauseRunCmd      `cmd:"" help:"Call nothing of a run until it is resumed."`
-	Resume     resumeRunCmd     `cmd:"" help:"Let a paused run go on."`
-	Rerun      rerunCmd         `cmd:"" help:"Start a copy of a run, or of all that match a filter."`
-	Fork       forkCmd          `cmd:"" help:"Go on from where a run failed, or all that match a filter did, in new runs."`
-	Children   childrenCmd      `cmd:"" help:"List the children of a run."`
-	Attributes runAttributesCmd `cmd:"" help:"Show or change the attributes of a run."`
-	Store      runStoreCmd      `cmd:"" help:"Show the store of a run, or one of its values."`
-	Send       sendMessageCmd   `cmd:"" help:"Send a message to an inbox of a run."`
+	Start      startRunCmd                 `cmd:"" at:"POST runs" help:"Start a run, and print its ID."`
+	List       listRunsCmd                 `cmd:"" at:"runs?include=reason" help:"List runs, newest first."`
+	Count      countRunsCmd                `cmd:"" at:"runs/count" help:"Count runs, up to 10,000."`
+	Show       showRunCmd                  `cmd:"" help:"Show a run with its steps, hooks and waits."`
+	Why        whyCmd                      `cmd:"" help:"Explain why a run is not done, and what helps."`
+	Events     runEventsCmd                `cmd:"" help:"Print the log of a run."`
+	Timeline   timelineCmd                 `cmd:"" help:"List the steps, hooks and waits of a run with their times."`
+	Payload    payloadCmd                  `cmd:"" help:"Print the payload of an event, byte for byte."`
+	Export     exportRunsCmd               `cmd:"" help:"Print runs with their logs, one per line, to replay them in tests."`
+	Wait       waitRunCmd                  `cmd:"" help:"Wait until a run has ended."`
+	Cancel     cancelRunsCmd               `cmd:"" help:"Cancel runs by ID, or all that match a filter."`
+	Pause      changeCmd[identifiedNote]   `cmd:"" at:"PUT pauses/run/*" says:"run $1 is paused" help:"Call nothing of a run until it is resumed."`
+	Resume     changeCmd[identified]       `cmd:"" at:"DELETE pauses/run/*" says:"run $1 goes on" help:"Let a paused run go on."`
+	Rerun      rerunCmd                    `cmd:"" help:"Start a copy of a run, or of all that match a filter."`
+	Fork       forkCmd                     `cmd:"" help:"Go on from where a run failed, or all that match a filter did, in new runs."`
+	Children   listCmd[runRow, identified] `cmd:"" at:"runs/*/children?include=reason" help:"List the children of a run."`
+	Attributes runAttributesCmd            `cmd:"" help:"Show or change the attributes of a run."`
+	Store      runStoreCmd                 `cmd:"" help:"Show the store of a run, or one of its values."`
+	Send       sendMessageCmd              `cmd:"" help:"Send a message to an inbox of a run."`
 }
 
-var runColumns = []column[api.Run]{
-	{"ID", func(r api.Run) any { return r.ID }},
-	{"WORKFLOW", func(r api.Run) any { return entities.Title(r.Workflow) }},
-	{"STATUS", func(r api.Run) any { return r.Status }},
-	{"DEPLOYMENT", func(r api.Run) any { return r.Deployment }},
-	{"CREATED", func(r api.Run) any { return r.CreatedAt }},
-	{"TOOK", func(r api.Run) any { return elapsed(r.StartedAt, r.CompletedAt) }},
-	{"ATTRIBUTES", func(r api.Run) any { return keyValues(r.Attributes) }},
-	{"NOW", runNow},
-}
+type runRow api.Run
 
-// runNow returns why the run is not done, or the error with which it failed.
-func runNow(r api.Run) any {
-	if r.Reason.Kind != "" {
-		return r.Reason
+// columns end with why the run is not done, or the error with which it failed.
+func (r runRow) columns() []field {
+	now := any(r.Reason)
+	if r.Reason.Kind == "" {
+		now = failureText(r.Error)
 	}
-	return failureText(r.Error)
+	return []field{
+		{"id", r.ID}, {"workflow", entities.Title(r.Workflow)}, {"status", r.Status}, {"deployment", r.Deployment},
+		{"created", r.CreatedAt}, {"took", elapsed(r.StartedAt, r.CompletedAt)}, {"attributes", r.Attributes}, {"now", now},
+	}
 }
 
 // runFilter are the flags that select runs.
 type runFilter struct {
-	Workflow string `placeholder:"NAME" help:"Select runs of this workflow."`
-	Key      string `placeholder:"KEY" help:"Select runs with this key."`
-	Parent   string `placeholder:"ID" help:"Select children of this run."`
-	//nolint:lll // a tag cannot be broken
-	Attr          map[string]string `mapsep:"none" placeholder:"KEY=VALUE" help:"Select runs with this attribute; up to 8."`
+	Workflow      string            `placeholder:"NAME" help:"Select runs of this workflow."`
+	Key           string            `placeholder:"KEY" help:"Select runs with this key."`
+	Parent        string            `field:"parentId" placeholder:"ID" help:"Select children of this run."`
+	Attr          map[string]string `field:"attributes" mapsep:"none" placeholder:"KEY=VALUE" help:"Select runs with this attribute; up to 8."`
 	CreatedAfter  timeFlag          `placeholder:"TIME" help:"Select runs created since ${time}."`
 	CreatedBefore timeFlag          `placeholder:"TIME" help:"Select runs created before this time."`
 }
 
 // runListFilter are the flags that select the runs of a list.
 type runListFilter struct {
-	//nolint:lll // a tag cannot be broken
 	Status []string `enum:"pending,running,completed,failed,cancelled" placeholder:"STATUS" help:"${inStatus} May be repeated."`
 	runFilter
 	ForkOf      string   `placeholder:"ID" help:"Select forks of this run."`
@@ -80,30 +75,14 @@ type runListFilter struct {
 	EndedBefore timeFlag `placeholder:"TIME" help:"Select runs that ended before this time."`
 }
 
-func (f runListFilter) query(s *Session) (url.Values, error) {
-	query := url.Values{
-		"workflow": {f.Workflow}, "deployment": {f.Deployment}, "key": {f.Key}, "errorCode": {f.ErrorCode},
-		"parentId": {f.Parent}, "forkOf": {f.ForkOf}, "status": f.Status,
-	}
-	for name, flags := range map[string][2]timeFlag{
-		"created": {f.CreatedAfter, f.CreatedBefore}, "ended": {f.EndedAfter, f.EndedBefore},
-	} {
-		after, before, err := interval(s, flags[0], flags[1])
-		if err != nil {
-			return nil, err
-		}
-		query[name+"After"], query[name+"Before"] = []string{after}, []string{before}
-	}
-	nonEmpty(query) // an attribute may be empty
+// query returns the request's query, in which each attribute is a parameter.
+func (f runListFilter) query(r request) url.Values {
+	delete(r.params, "attributes")
+	query := r.query()
 	for key, value := range f.Attr {
 		query.Set("attribute."+key, value)
 	}
-	return query, nil
-}
-
-// needFlag selects runs that have not ended by what they need.
-type needFlag struct {
-	Need string `enum:",stuck,retrying,waiting" default:"" placeholder:"NEED" help:"${inNeed}"`
+	return query
 }
 
 type listRunsCmd struct {
@@ -113,18 +92,18 @@ type listRunsCmd struct {
 	paging
 }
 
+// needFlag selects runs that have not ended by what they need.
+type needFlag struct {
+	Need string `enum:",stuck,retrying,waiting" default:"" placeholder:"NEED" help:"${inNeed}"`
+}
+
 // Run lists the runs.
-func (c listRunsCmd) Run(ctx context.Context, s *Session) error {
-	query, err := c.query(s)
+func (c listRunsCmd) Run(ctx context.Context, k *kong.Context, s *Session) error {
+	r, err := s.request(k)
 	if err != nil {
 		return err
 	}
-	for name, value := range map[string]string{"need": c.Need, "orderBy": c.OrderBy, "include": "reason"} {
-		if value != "" {
-			query.Set(name, value)
-		}
-	}
-	return list(ctx, s, path("runs"), query, c.paging, runColumns)
+	return list[runRow](ctx, s, r.path(), c.query(r), c.paging)
 }
 
 type countRunsCmd struct {
@@ -133,30 +112,17 @@ type countRunsCmd struct {
 }
 
 // Run prints how many runs there are, with a plus if counting stopped.
-func (c countRunsCmd) Run(ctx context.Context, s *Session) error {
-	query, err := c.query(s)
+func (c countRunsCmd) Run(ctx context.Context, k *kong.Context, s *Session) error {
+	r, err := s.request(k)
 	if err != nil {
 		return err
 	}
-	if c.Need != "" {
-		query.Set("need", c.Need)
-	}
 	var count api.RunCount
-	raw, err := s.client.get(ctx, path("runs", "count"), query, &count)
+	raw, err := s.client.get(ctx, r.path(), c.query(r), &count)
 	if err != nil {
 		return err
 	}
 	return s.printResult(raw, "%s", countText(count.Count, count.AtLeast))
-}
-
-type childrenCmd struct {
-	ID string `arg:"" help:"The run's ID."`
-	paging
-}
-
-// Run lists the run's children.
-func (c childrenCmd) Run(ctx context.Context, s *Session) error {
-	return list(ctx, s, path("runs", c.ID, "children"), url.Values{"include": {"reason"}}, c.paging, runColumns)
 }
 
 // timeFlag is a time as RFC 3339, or an age such as 2h or 30d.
@@ -206,17 +172,19 @@ func (c showRunCmd) Run(ctx context.Context, s *Session) error {
 		return err
 	}
 	return errors.Join(
-		printSection(ctx, s, "steps", r.ID, stepColumns),
-		printSection(ctx, s, "hooks", r.ID, hookColumns),
-		printSection(ctx, s, "waits", r.ID, waitColumns),
+		printSection[stepRow](ctx, s, "steps", r.ID),
+		printSection[hookRow](ctx, s, "hooks", r.ID),
+		printSection[waitRow](ctx, s, "waits", r.ID),
 	)
 }
 
 // printSection prints a blank line and a run's entries of one kind, or nothing if it has none.
-func printSection[T any](ctx context.Context, s *Session, kind, id string, columns []column[T]) error {
-	columns = slices.DeleteFunc(slices.Clone(columns), func(c column[T]) bool { return c.head == "RUN" })
-	columns[0].head = strings.ToUpper(kind)
-	p := tablePrinter[T]{Session: s, columns: columns}
+func printSection[T row](ctx context.Context, s *Session, kind, id string) error {
+	p := tablePrinter[T]{Session: s, columns: func(item T) []field {
+		fields := slices.DeleteFunc(item.columns(), func(f field) bool { return f.name == "run" })
+		fields[0].name = kind
+		return fields
+	}}
 	return s.pages(ctx, path("runs", id, kind), nil, paging{All: true},
 		func(entries []json.RawMessage) error {
 			if len(entries) == 0 {
@@ -244,7 +212,7 @@ func (s *Session) printRun(r api.Run) error {
 		{"root", r.RootID},
 		{"continues", r.ContinuedFrom},
 		{"continued as", r.ContinuedAs},
-		{"attributes", keyValues(r.Attributes)},
+		{"attributes", r.Attributes},
 		{"created", r.CreatedAt},
 		{"starts", r.StartAt},
 		{"started", r.StartedAt},
@@ -333,8 +301,9 @@ type cancelRunsCmd struct {
 }
 
 // Run cancels the runs with the IDs, or those that the flags select.
-func (c cancelRunsCmd) Run(ctx context.Context, s *Session) error {
-	filter, err := c.conditions(s, c.Status)
+func (c cancelRunsCmd) Run(ctx context.Context, k *kong.Context, s *Session) error {
+	r, err := s.request(k)
+	filter := r.take(filterFields...)
 	switch {
 	case err != nil:
 		return err
@@ -343,24 +312,22 @@ func (c cancelRunsCmd) Run(ctx context.Context, s *Session) error {
 	case len(c.IDs) == 0 && c.Grace != "":
 		return usageErrorf("--grace needs IDs of runs")
 	case len(c.IDs) > 0:
-		return forEach(c.IDs, func(id string) error { return c.cancel(ctx, s, id) })
+		return forEach(c.IDs, func(id string) error { return cancelRun(ctx, s, id, r.params) })
 	case len(filter) == 0:
 		return usageErrorf("give IDs of runs, or flags that select runs, such as --workflow; preview them with --dry-run")
-	default:
-		filter["reason"], filter["dryRun"], filter["limit"] = c.Reason, c.DryRun, c.Limit
-		return s.changeMatching(ctx, path("runs", "cancel"), filter, func(result bulkResult) error {
-			if c.DryRun {
-				return s.printResult(nil, "would cancel %d", result.Matched)
-			}
-			return s.printResult(nil, "cancelled %d", result.Cancelled)
-		})
 	}
+	maps.Copy(r.params, filter)
+	return s.changeMatching(ctx, path("runs", "cancel"), r.params, func(result bulkResult) error {
+		if c.DryRun {
+			return s.printResult(nil, "would cancel %d", result.Matched)
+		}
+		return s.printResult(nil, "cancelled %d", result.Cancelled)
+	})
 }
 
-func (c cancelRunsCmd) cancel(ctx context.Context, s *Session, id string) error {
+func cancelRun(ctx context.Context, s *Session, id string, body jsonBody) error {
 	var r api.Run
-	raw, err := s.client.call(ctx, http.MethodPost, path("runs", id, "cancel"),
-		jsonBody{"reason": c.Reason, "grace": c.Grace}.omitZero(), &r)
+	raw, err := s.client.call(ctx, http.MethodPost, path("runs", id, "cancel"), body, &r)
 	if err != nil {
 		return err
 	}
@@ -370,16 +337,21 @@ func (c cancelRunsCmd) cancel(ctx context.Context, s *Session, id string) error 
 	return s.printResult(raw, "cancelled %s", id)
 }
 
-// conditions returns the conditions of the flags as JSON, which may be empty.
-func (f runFilter) conditions(s *Session, status string) (jsonBody, error) {
-	after, before, err := interval(s, f.CreatedAfter, f.CreatedBefore)
-	if err != nil {
-		return nil, err
+// filterFields are the fields of requests that select runs.
+var filterFields = []string{
+	"workflow", "status", "key", "parentId", "attributes", "createdAfter", "createdBefore", "errorCode",
+}
+
+// take removes parameters, and returns them.
+func (r request) take(names ...string) jsonBody {
+	taken := jsonBody{}
+	for _, name := range names {
+		if value, ok := r.params[name]; ok {
+			taken[name] = value
+			delete(r.params, name)
+		}
 	}
-	return jsonBody{
-		"workflow": f.Workflow, "status": status, "key": f.Key, "parentId": f.Parent, "attributes": f.Attr,
-		"createdAfter": after, "createdBefore": before,
-	}.omitZero(), nil
+	return taken
 }
 
 // bulkResult is the answer to a request that copies or cancels all matching runs. Only copies have a cursor: a run that
@@ -440,42 +412,38 @@ type rerunCmd struct {
 }
 
 // Run starts a copy of the run with the ID, or of those that the flags select.
-func (c rerunCmd) Run(ctx context.Context, s *Session) error { return c.copy(ctx, s, jsonBody{}) }
+func (c rerunCmd) Run(ctx context.Context, k *kong.Context, s *Session) error {
+	return c.copy(ctx, k, s, jsonBody{})
+}
 
 // copy starts copies that go on from a place, which says the fields of the request.
-func (c rerunCmd) copy(ctx context.Context, s *Session, place jsonBody) error {
-	filter, err := c.conditions(s, c.Status)
-	if err != nil {
-		return err
-	}
-	if c.ErrorCode != "" {
-		filter["errorCode"] = c.ErrorCode
-	}
+func (c rerunCmd) copy(ctx context.Context, k *kong.Context, s *Session, place jsonBody) error {
+	r, err := s.request(k)
+	filter := r.take(filterFields...)
 	switch {
+	case err != nil:
+		return err
 	case c.ID != "" && (len(filter) > 0 || c.DryRun || c.Limit != 0):
 		return usageErrorf("give either the ID of a run, or flags that select runs")
 	case c.ID != "":
-		maps.Copy(place, jsonBody{"deployment": c.Deployment, "idempotencyKey": c.IdempotencyKey}.omitZero())
-		return c.start(ctx, s, path("runs", c.ID, "rerun"), place)
+		maps.Copy(r.params, place)
+		return c.start(ctx, s, path("runs", c.ID, "rerun"), r.params)
 	case len(filter) == 0:
 		return usageErrorf("give the ID of a run, or flags that select runs, such as --error-code; --dry-run shows them")
 	case c.Wait || c.WaitTimeout != 0:
 		return usageErrorf("--wait needs the ID of a run")
 	case c.IdempotencyKey == "" && !c.DryRun:
 		return usageErrorf("--idempotency-key is missing: without one, a repeated command starts runs twice")
-	default:
-		maps.Copy(place, jsonBody{
-			"filter": filter, "deployment": c.Deployment, "idempotencyKey": c.IdempotencyKey,
-			"dryRun": c.DryRun, "limit": c.Limit,
-		})
-		return s.changeMatching(ctx, path("runs", "rerun"), place, func(result bulkResult) error {
-			for _, r := range result.Refused {
-				s.note("%s: %s", r.RunID, r.Message)
-			}
-			if c.DryRun {
-				return s.printResult(nil, "would copy %d", result.Matched)
-			}
-			return s.printResult(nil, "copied %d", result.Started)
-		})
 	}
+	maps.Copy(r.params, place)
+	r.params["filter"] = filter
+	return s.changeMatching(ctx, path("runs", "rerun"), r.params, func(result bulkResult) error {
+		for _, r := range result.Refused {
+			s.note("%s: %s", r.RunID, r.Message)
+		}
+		if c.DryRun {
+			return s.printResult(nil, "would copy %d", result.Matched)
+		}
+		return s.printResult(nil, "copied %d", result.Started)
+	})
 }

@@ -11,9 +11,10 @@ import (
 	"net/url"
 	"os"
 	"reflect"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/alecthomas/kong"
 
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
@@ -55,8 +56,8 @@ func (b jsonBody) omitZero() jsonBody {
 
 // waitFlags are the flags that make a command wait for the run it starts.
 type waitFlags struct {
-	Wait        bool          `help:"Wait until the run has ended, as runs wait does."`
-	WaitTimeout time.Duration `placeholder:"TIME" help:"Wait at most this long, such as 5m."`
+	Wait        bool          `field:"-" help:"Wait until the run has ended, as runs wait does."`
+	WaitTimeout time.Duration `field:"-" placeholder:"TIME" help:"Wait at most this long, such as 5m."`
 }
 
 // start starts a run, prints its ID and, if the flags say so, waits for the run.
@@ -74,13 +75,13 @@ func (f waitFlags) start(ctx context.Context, s *Session, path string, body json
 }
 
 type startRunCmd struct {
-	Workflow       string            `arg:"" optional:"" help:"The name of the workflow; not with --catalog."`
+	Workflow       string            `arg:"" optional:"" field:"workflow" help:"The name of the workflow; not with --catalog."`
 	Deployment     string            `short:"d" placeholder:"ID" help:"${target}"`
 	Input          jsonFlag          `short:"i" placeholder:"JSON" help:"The workflow's input: ${json}."`
 	Key            string            `placeholder:"KEY" help:"A key that is unique among the workflow's active runs."`
 	OnConflict     string            `enum:"${conflicts}" default:"" placeholder:"HOW" help:"${conflict}"`
 	IdempotencyKey string            `placeholder:"KEY" help:"Makes the command idempotent: repeats return the same run."`
-	Attr           map[string]string `mapsep:"none" placeholder:"KEY=VALUE" help:"An attribute; may be repeated."`
+	Attr           map[string]string `field:"attributes" mapsep:"none" placeholder:"KEY=VALUE" help:"An attribute; may be repeated."`
 	Inbox          []string          `sep:"none" placeholder:"NAME" help:"Open this inbox with the run; may be repeated."`
 	Delay          string            `placeholder:"TIME" help:"Start the run after this delay, such as 30s."`
 	StartAt        string            `placeholder:"TIME" help:"Start the run at this time, in RFC 3339."`
@@ -97,12 +98,12 @@ type startRunCmd struct {
 type goalFlags struct {
 	Catalog string            `placeholder:"NAME" help:"Plan the run with this catalog, instead of naming a workflow."`
 	Want    []string          `placeholder:"NAME" help:"What is wanted: attributes or steps of the catalog."`
-	Have    map[string]string `mapsep:"none" placeholder:"NAME=JSON" help:"A value that is there; may be repeated."`
-	HaveAll map[string]string `mapsep:"none" placeholder:"NAME=JSON" help:"A list of values; may be repeated."`
+	Have    map[string]string `field:"-" mapsep:"none" placeholder:"NAME=JSON" help:"A value that is there; may be repeated."`
+	HaveAll map[string]string `field:"-" mapsep:"none" placeholder:"NAME=JSON" help:"A list of values; may be repeated."`
 }
 
-// addGoals adds the goals of a run to a request.
-func (f goalFlags) addGoals(s *Session, body jsonBody) (jsonBody, error) {
+// addValues adds the values that are there to a request.
+func (f goalFlags) addValues(s *Session, body jsonBody) error {
 	for _, values := range []struct {
 		flag, field string
 		texts       map[string]string
@@ -110,11 +111,11 @@ func (f goalFlags) addGoals(s *Session, body jsonBody) (jsonBody, error) {
 		read := map[string]json.RawMessage{}
 		for name, text := range values.texts {
 			if text == "" {
-				return nil, usageErrorf("%s %s has no value: want %[2]s=JSON", values.flag, name)
+				return usageErrorf("%s %s has no value: want %[2]s=JSON", values.flag, name)
 			}
 			value, err := jsonFlag(text).read(s, values.flag+" "+name)
 			if err != nil {
-				return nil, err
+				return err
 			}
 			read[name] = value
 		}
@@ -122,29 +123,22 @@ func (f goalFlags) addGoals(s *Session, body jsonBody) (jsonBody, error) {
 			body[values.field] = read
 		}
 	}
-	maps.Copy(body, jsonBody{"catalog": f.Catalog, "want": f.Want}.omitZero())
-	return body, nil
+	return nil
 }
 
 // Run starts the run.
-func (c startRunCmd) Run(ctx context.Context, s *Session) error {
+func (c startRunCmd) Run(ctx context.Context, k *kong.Context, s *Session) error {
 	if (c.Workflow == "") == (c.Catalog == "") {
 		return usageErrorf("want the name of a workflow, or --catalog")
 	}
-	input, err := c.Input.read(s, "--input")
+	r, err := s.request(k)
+	if err == nil {
+		err = c.addValues(s, r.params)
+	}
 	if err != nil {
 		return err
 	}
-	body, err := c.addGoals(s, jsonBody{
-		"workflow": c.Workflow, "deployment": c.Deployment, "input": input,
-		"key": c.Key, "onConflict": c.OnConflict, "idempotencyKey": c.IdempotencyKey,
-		"attributes": c.Attr, "inbox": c.Inbox, "parent": c.Parent,
-		"delay": c.Delay, "startAt": c.StartAt, "timeout": c.Timeout, "timeoutGrace": c.TimeoutGrace,
-	}.omitZero())
-	if err != nil {
-		return err
-	}
-	return c.start(ctx, s, path("runs"), c.addTo(c.addLimits(body)))
+	return c.start(ctx, s, r.path(), c.addTo(c.addLimits(r.params)))
 }
 
 type waitRunCmd struct {
@@ -223,68 +217,23 @@ func (s *Session) poll(ctx context.Context, timeout time.Duration, ask func(time
 }
 
 type catalogsCmd struct {
-	List    listCatalogsCmd   `cmd:"" help:"List the catalogs."`
-	Show    showCatalogCmd    `cmd:"" help:"Print the document of a catalog."`
-	Put     putCatalogCmd     `cmd:"" help:"Store a document as the newest version of its catalog."`
-	Preview previewCatalogCmd `cmd:"" help:"Show the plan that a run would have."`
+	List    wholeListCmd[catalogRow, none] `cmd:"" at:"catalogs" help:"List the catalogs."`
+	Show    showDocumentCmd                `cmd:"" at:"catalogs/*" help:"Print the document of a catalog."`
+	Put     putCatalogCmd                  `cmd:"" help:"Store a document as the newest version of its catalog."`
+	Preview previewCatalogCmd              `cmd:"" at:"POST catalogs/*/preview" help:"Show the plan that a run would have."`
 }
 
-type listCatalogsCmd struct{}
+type catalogRow api.Catalog
 
-// Run lists the catalogs.
-func (listCatalogsCmd) Run(ctx context.Context, s *Session) error {
-	return listUnpaged(ctx, s, path("catalogs"), nil, []column[api.Catalog]{
-		{"NAME", func(c api.Catalog) any { return c.Name }},
-		{"VERSION", func(c api.Catalog) any { return c.Version }},
-		{"CREATED", func(c api.Catalog) any { return timestamp(c.CreatedAt.Time) }},
-	})
+func (c catalogRow) columns() []field {
+	return []field{{"name", c.Name}, {"version", c.Version}, {"created", c.CreatedAt}}
 }
 
-type showCatalogCmd struct {
-	Name    string `arg:"" help:"The catalog's name."`
-	Version int    `placeholder:"NUMBER" help:"The version; by default the newest."`
-}
-
-// Run prints the document.
-func (c showCatalogCmd) Run(ctx context.Context, s *Session) error {
-	query := url.Values{}
-	if c.Version != 0 {
-		query.Set("version", strconv.Itoa(c.Version))
-	}
-	var v api.Catalog
-	raw, err := s.client.get(ctx, path("catalogs", c.Name), query, &v)
-	if err != nil {
-		return err
-	}
-	if s.json {
-		return s.printJSON(raw)
-	}
-	_, err = fmt.Fprint(s.Stdout, v.Document)
-	return err
-}
-
-type putCatalogCmd struct {
-	File   string `arg:"" help:"The document, in YAML or JSON."`
-	DryRun bool   `help:"Only check the document."`
-}
+type putCatalogCmd struct{ documentFile }
 
 // Run stores the document, or prints all of its faults.
 func (c putCatalogCmd) Run(ctx context.Context, s *Session) error {
-	document, err := os.ReadFile(c.File)
-	if err != nil {
-		return usageErrorf("%v", err)
-	}
-	var v api.Catalog
-	body := jsonBody{"document": string(document), "dryRun": c.DryRun}.omitZero()
-	raw, err := s.client.call(ctx, http.MethodPost, path("catalogs"), body, &v)
-	if err != nil {
-		return err
-	}
-	is := "is"
-	if c.DryRun {
-		is = "would be"
-	}
-	return s.printResult(raw, "%s %s version %d of %s", c.File, is, v.Version, v.Name)
+	return c.put(ctx, s, path("catalogs"))
 }
 
 type previewCatalogCmd struct {
@@ -296,10 +245,8 @@ type previewCatalogCmd struct {
 }
 
 // Run prints the plan: its steps in their order, what is left out, and what is missing.
-func (c previewCatalogCmd) Run(ctx context.Context, s *Session) error {
-	var p api.Preview
-	body := jsonBody{"want": c.Want, "have": c.Have, "haveAll": c.HaveAll, "version": c.Version}.omitZero()
-	raw, err := s.client.call(ctx, http.MethodPost, path("catalogs", c.Name, "preview"), body, &p)
+func (c previewCatalogCmd) Run(ctx context.Context, k *kong.Context, s *Session) error {
+	p, raw, err := sendFor[api.Preview](ctx, k, s)
 	if err != nil {
 		return err
 	}

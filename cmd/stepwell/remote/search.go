@@ -13,10 +13,8 @@ type searchCmd struct {
 }
 
 // hitColumns end with the name that flags of stepwell runs list take: --workflow, --key or --attr.
-var hitColumns = []column[api.Hit]{
-	{"KIND", func(h api.Hit) any { return h.Kind }},
-	{"TITLE", func(h api.Hit) any { return h.Title }},
-	{"NAME", func(h api.Hit) any { return h.Name }},
+func hitColumns(h api.Hit) []field {
+	return []field{{"kind", h.Kind}, {"title", h.Title}, {"name", h.Name}}
 }
 
 // Run prints what the text may mean, and what was not searched.
@@ -28,8 +26,7 @@ func (c searchCmd) Run(ctx context.Context, s *Session) error {
 	}
 	s.noteSearched("attributes", found.Attributes)
 	s.noteSearched("workflows", found.Workflows)
-	p := tablePrinter[api.Hit]{Session: s, columns: hitColumns}
-	return p.table(found.Data)
+	return printItems(s, hitColumns, found.Data)
 }
 
 // noteSearched says that not all was searched.

@@ -15,10 +15,10 @@ import (
 )
 
 type statsCmd struct {
-	Now      nowStatsCmd     `cmd:"" help:"Count the open runs and the queue."`
-	Runs     runStatsCmd     `cmd:"" help:"Count runs in intervals of time."`
-	Steps    stepStatsCmd    `cmd:"" help:"Count steps by their name."`
-	Failures failureStatsCmd `cmd:"" help:"Count failed runs by the code of their error."`
+	Now      showCmd[gaugesRow, none] `cmd:"" at:"stats/now" help:"Count the open runs and the queue."`
+	Runs     runStatsCmd              `cmd:"" help:"Count runs in intervals of time."`
+	Steps    stepStatsCmd             `cmd:"" help:"Count steps by their name."`
+	Failures failureStatsCmd          `cmd:"" help:"Count failed runs by the code of their error."`
 }
 
 // statsWindow are the flags of statistics.
@@ -36,21 +36,12 @@ func (w statsWindow) query(s *Session) (url.Values, error) {
 	return nonEmpty(url.Values{"from": {from}, "to": {to}, "workflow": {w.Workflow}}), nil
 }
 
-// tookColumns are the columns of percentiles.
-func tookColumns[T any](took func(T) *api.Percentiles) []column[T] {
-	cell := func(of func(api.Percentiles) float64) func(T) any {
-		return func(v T) any {
-			if p := took(v); p != nil {
-				return millisecondsText(of(*p))
-			}
-			return ""
-		}
+// tookFields are the percentiles of how long something took.
+func tookFields(p *api.Percentiles) []field {
+	if p == nil {
+		return []field{{"p50", ""}, {"p95", ""}, {"p99", ""}}
 	}
-	return []column[T]{
-		{"P50", cell(func(p api.Percentiles) float64 { return p.P50 })},
-		{"P95", cell(func(p api.Percentiles) float64 { return p.P95 })},
-		{"P99", cell(func(p api.Percentiles) float64 { return p.P99 })},
-	}
+	return []field{{"p50", millisecondsText(p.P50)}, {"p95", millisecondsText(p.P95)}, {"p99", millisecondsText(p.P99)}}
 }
 
 func millisecondsText(ms float64) string {
@@ -82,29 +73,27 @@ func (c runStatsCmd) Run(ctx context.Context, s *Session) error {
 		return err
 	}
 	query.Set("step", c.Step)
-	columns := []column[runPoint]{
-		{"FROM", func(p runPoint) any { return timestamp(p.At.Time) }},
-		{"CREATED", func(p runPoint) any { return p.Created }},
-		{"STARTED", func(p runPoint) any { return p.Started }},
-		{"COMPLETED", func(p runPoint) any { return p.Completed }},
-		{"FAILED", func(p runPoint) any { return p.Failed }},
-		{"CANCELLED", func(p runPoint) any { return p.Cancelled }},
+	columns := func(p runPoint) (fields []field) {
+		if c.By != "" {
+			fields = []field{{c.By, p.series}}
+		}
+		fields = append(fields, field{"from", timestamp(p.At.Time)}, field{"created", p.Created},
+			field{"started", p.Started}, field{"completed", p.Completed}, field{"failed", p.Failed},
+			field{"cancelled", p.Cancelled})
+		return append(fields, tookFields(p.TookMs)...)
 	}
-	columns = append(columns, tookColumns(func(p runPoint) *api.Percentiles { return p.TookMs })...)
 	if c.By != "" {
 		query.Set("by", c.By)
-		columns = append([]column[runPoint]{{strings.ToUpper(c.By), func(p runPoint) any { return p.series }}}, columns...)
 	}
 	return s.stats(ctx, "runs", query, func(data []json.RawMessage) error {
-		out := tablePrinter[runPoint]{Session: s, columns: columns}
 		if s.json {
-			return out.print(data)
+			return printTable(s, columns, data)
 		}
 		points, err := s.points(data)
 		if err != nil {
 			return err
 		}
-		return out.table(points)
+		return printItems(s, columns, points)
 	})
 }
 
@@ -148,15 +137,14 @@ func (c stepStatsCmd) Run(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	out := tablePrinter[api.StepStats]{Session: s, columns: append([]column[api.StepStats]{
-		{"WORKFLOW", func(v api.StepStats) any { return v.Workflow }},
-		{"STEP", func(v api.StepStats) any { return v.Name }},
-		{"COMPLETED", func(v api.StepStats) any { return v.Completed }},
-		{"FAILED", func(v api.StepStats) any { return v.Failed }},
-		{"CANCELLED", func(v api.StepStats) any { return v.Cancelled }},
-		{"RETRIED", func(v api.StepStats) any { return v.Retried }},
-	}, tookColumns(func(v api.StepStats) *api.Percentiles { return v.TookMs })...)}
-	return s.stats(ctx, "steps", query, out.print)
+	return s.stats(ctx, "steps", query, func(data []json.RawMessage) error {
+		return printTable(s, func(v api.StepStats) []field {
+			return append([]field{
+				{"workflow", v.Workflow}, {"step", v.Name}, {"completed", v.Completed}, {"failed", v.Failed},
+				{"cancelled", v.Cancelled}, {"retried", v.Retried},
+			}, tookFields(v.TookMs)...)
+		}, data)
+	})
 }
 
 type failureStatsCmd struct{ statsWindow }
@@ -167,31 +155,24 @@ func (c failureStatsCmd) Run(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	out := tablePrinter[api.FailureStats]{Session: s, columns: []column[api.FailureStats]{
-		{"WORKFLOW", func(v api.FailureStats) any { return v.Workflow }},
-		{"CODE", func(v api.FailureStats) any { return cmp.Or(v.Code, "(none)") }},
-		{"FAILED", func(v api.FailureStats) any { return v.Count }},
-	}}
-	return s.stats(ctx, "failures", query, out.print)
+	return s.stats(ctx, "failures", query, func(data []json.RawMessage) error {
+		return printTable(s, func(v api.FailureStats) []field {
+			return []field{{"workflow", v.Workflow}, {"code", cmp.Or(v.Code, "(none)")}, {"failed", v.Count}}
+		}, data)
+	})
 }
 
-type nowStatsCmd struct{}
+type gaugesRow api.Gauges
 
-// Run prints the gauges. A count that stopped at its limit has a +.
-func (nowStatsCmd) Run(ctx context.Context, s *Session) error {
-	return show(ctx, s, path("stats", "now"), nil, func(g api.Gauges) []field {
-		n := func(count int64) string { return countText(count, g.Capped) }
-		return []field{
-			{"runs pending", n(g.Runs.Pending)},
-			{"runs running", n(g.Runs.Running)},
-			{"messages due", n(g.Messages.Due)},
-			{"oldest due", g.Messages.OldestDue},
-			{"messages leased", n(g.Messages.Leased)},
-			{"messages delayed", n(g.Messages.Delayed)},
-			{"messages retrying", n(g.Messages.Retrying)},
-			{"messages parked", n(g.Messages.Parked)},
-		}
-	})
+// columns are the gauges. A count that stopped at its limit has a +.
+func (g gaugesRow) columns() []field {
+	n := func(count int64) string { return countText(count, g.Capped) }
+	return []field{
+		{"runs pending", n(g.Runs.Pending)}, {"runs running", n(g.Runs.Running)}, {"messages due", n(g.Messages.Due)},
+		{"oldest due", g.Messages.OldestDue}, {"messages leased", n(g.Messages.Leased)},
+		{"messages delayed", n(g.Messages.Delayed)}, {"messages retrying", n(g.Messages.Retrying)},
+		{"messages parked", n(g.Messages.Parked)},
+	}
 }
 
 // attentionKind says what an item means, and which command shows more or helps.
@@ -320,15 +301,12 @@ func (s *Session) printAttention(i api.AttentionItem) error {
 	return nil
 }
 
-var failureColumns = []column[api.FailureGroup]{
-	{"WORKFLOW", func(g api.FailureGroup) any { return entities.Title(g.Workflow) }},
-	{"STEP", func(g api.FailureGroup) any { return entities.Title(g.Step) }},
-	{"CODE", func(g api.FailureGroup) any { return g.Code }},
-	{"COUNT", func(g api.FailureGroup) any { return g.Count }},
-	{"FIRST", func(g api.FailureGroup) any { return g.FirstAt }},
-	{"LAST", func(g api.FailureGroup) any { return g.LastAt }},
-	{"EXAMPLE", func(g api.FailureGroup) any { return g.RunID }},
-	{"MESSAGE", func(g api.FailureGroup) any { return cmp.Or(g.Shape, "-") }},
+func failureColumns(g api.FailureGroup) []field {
+	return []field{
+		{"workflow", entities.Title(g.Workflow)}, {"step", entities.Title(g.Step)}, {"code", g.Code},
+		{"count", g.Count}, {"first", g.FirstAt}, {"last", g.LastAt}, {"example", g.RunID},
+		{"message", cmp.Or(g.Shape, "-")},
+	}
 }
 
 type failuresCmd struct {
@@ -346,21 +324,22 @@ func (c failuresCmd) Run(ctx context.Context, s *Session) error {
 	if groups.More {
 		s.note("only the last 1,000 failed runs are counted")
 	}
-	p := tablePrinter[api.FailureGroup]{Session: s, columns: failureColumns}
-	return p.table(groups.Data)
+	return printItems(s, failureColumns, groups.Data)
 }
 
-var workflowColumns = []column[api.WorkflowSummary]{
-	{"WORKFLOW", func(w api.WorkflowSummary) any { return w.Name }},
-	{"DEPLOYMENT", func(w api.WorkflowSummary) any { return w.Deployment }},
-	{"LAST RUN", func(w api.WorkflowSummary) any { return w.LastRunAt }},
-	{"OPEN", func(w api.WorkflowSummary) any { return countText(w.Open, w.MoreOpen) }},
+type workflowRow api.WorkflowSummary
+
+func (w workflowRow) columns() []field {
+	return []field{
+		{"workflow", w.Name}, {"deployment", w.Deployment}, {"last run", w.LastRunAt},
+		{"open", countText(w.Open, w.MoreOpen)},
+	}
 }
 
 type workflowsCmd struct {
-	List   listWorkflowsCmd  `cmd:"" default:"withargs" help:"List the workflows that have runs."`
-	Pause  pauseWorkflowCmd  `cmd:"" help:"Call nothing of the runs of a workflow until it is resumed."`
-	Resume resumeWorkflowCmd `cmd:"" help:"Let the runs of a paused workflow go on."`
+	List   listWorkflowsCmd     `cmd:"" default:"withargs" help:"List the workflows that have runs."`
+	Pause  changeCmd[namedNote] `cmd:"" at:"PUT pauses/workflow/*" says:"workflow $1 is paused" help:"Call nothing of the runs of a workflow until it is resumed."`
+	Resume changeCmd[named]     `cmd:"" at:"DELETE pauses/workflow/*" says:"workflow $1 goes on" help:"Let the runs of a paused workflow go on."`
 }
 
 type listWorkflowsCmd struct {
@@ -371,5 +350,5 @@ type listWorkflowsCmd struct {
 
 // Run lists the workflows by name.
 func (c listWorkflowsCmd) Run(ctx context.Context, s *Session) error {
-	return list(ctx, s, path("workflows"), nil, paging{Limit: c.Limit, All: c.All, Cursor: c.Cursor}, workflowColumns)
+	return list[workflowRow](ctx, s, path("workflows"), nil, paging{Limit: c.Limit, All: c.All, Cursor: c.Cursor})
 }

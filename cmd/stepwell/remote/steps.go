@@ -14,79 +14,58 @@ import (
 )
 
 type stepsCmd struct {
-	List listStepsCmd `cmd:"" help:"List the steps of a run in the order of their creation."`
-	Show showStepCmd  `cmd:"" help:"Show a step with its input and result."`
+	List listCmd[stepRow, inRun]    `cmd:"" at:"runs/*/steps" help:"List the steps of a run in the order of their creation."`
+	Show showCmd[stepRow, stepArgs] `cmd:"" at:"runs/*/steps/*" help:"Show a step with its input and result."`
 }
 
-var stepColumns = []column[api.Step]{
-	{"ID", func(st api.Step) any { return st.ID }},
-	{"NAME", func(st api.Step) any { return entities.Title(st.Name) }},
-	{"STATUS", func(st api.Step) any { return st.Status }},
-	{"ATTEMPT", func(st api.Step) any { return st.Attempt }},
-	{"CREATED", func(st api.Step) any { return st.CreatedAt }},
-	{"TOOK", func(st api.Step) any { return elapsed(st.StartedAt, st.CompletedAt) }},
-	{"RETRY", func(st api.Step) any { return st.RetryAfter }},
+// stepArgs name a step.
+type stepArgs struct {
+	inRun
+	ID string `arg:"" name:"step" help:"The step's ID."`
 }
 
-type listStepsCmd struct {
-	RunID string `arg:"" name:"run" help:"The run's ID."`
-	paging
+type stepRow api.Step
+
+func (st stepRow) columns() []field {
+	return []field{
+		{"id", st.ID}, {"name", entities.Title(st.Name)}, {"status", st.Status}, {"attempt", st.Attempt},
+		{"created", st.CreatedAt}, {"took", elapsed(st.StartedAt, st.CompletedAt)}, {"retry", st.RetryAfter},
+	}
 }
 
-// Run lists the steps.
-func (c listStepsCmd) Run(ctx context.Context, s *Session) error {
-	return list(ctx, s, path("runs", c.RunID, "steps"), nil, c.paging, stepColumns)
+func (st stepRow) details() []field {
+	return []field{
+		{"run", st.RunID}, {"full name", fullName(st.Name)}, {"deployment", st.Deployment}, {"child", st.ChildID},
+		{"started", st.StartedAt}, {"ended", st.CompletedAt}, {"input", payloadText(st.Input, string(st.InputEncoding))},
+		{"output", payloadText(st.Output, string(st.OutputEncoding))}, {"error", failureText(st.Error)},
+		{"details", failureDetails(st.Error)},
+	}
 }
 
-type showStepCmd struct {
-	RunID string `arg:"" name:"run" help:"The run's ID."`
-	ID    string `arg:"" name:"step" help:"The step's ID."`
+// fullName returns a name that has another title, or nothing.
+func fullName(name string) string {
+	if entities.Title(name) == name {
+		return ""
+	}
+	return name
 }
 
-// Run prints the step.
-func (c showStepCmd) Run(ctx context.Context, s *Session) error {
-	return show(ctx, s, path("runs", c.RunID, "steps", c.ID), nil, func(st api.Step) []field {
-		return []field{
-			{"step", st.ID},
-			{"run", st.RunID},
-			{"name", st.Name},
-			{"status", st.Status},
-			{"attempt", st.Attempt},
-			{"deployment", st.Deployment},
-			{"child", st.ChildID},
-			{"created", st.CreatedAt},
-			{"started", st.StartedAt},
-			{"ended", st.CompletedAt},
-			{"took", elapsed(st.StartedAt, st.CompletedAt)},
-			{"retry", st.RetryAfter},
-			{"input", payloadText(st.Input, string(st.InputEncoding))},
-			{"output", payloadText(st.Output, string(st.OutputEncoding))},
-			{"error", failureText(st.Error)},
-			{"details", failureDetails(st.Error)},
-		}
-	})
+type timelineRow api.TimelinePart
+
+func (p timelineRow) columns() []field {
+	return []field{
+		{"kind", p.Kind}, {"id", p.ID}, {"name", entities.Title(p.Name)},
+		{"status", cmp.Or(outcomeText(p.Outcome), p.Status)}, {"created", p.CreatedAt},
+		{"took", elapsed(p.CreatedAt, p.EndedAt)}, {"attempts", len(p.Attempts)}, {"received", len(p.Received)},
+	}
 }
 
-var timelineColumns = []column[api.TimelinePart]{
-	{"KIND", func(p api.TimelinePart) any { return p.Kind }},
-	{"ID", func(p api.TimelinePart) any { return p.ID }},
-	{"NAME", func(p api.TimelinePart) any { return entities.Title(p.Name) }},
-	{"STATUS", func(p api.TimelinePart) any { return cmp.Or(outcomeText(p.Outcome), p.Status) }},
-	{"CREATED", func(p api.TimelinePart) any { return p.CreatedAt }},
-	{"TOOK", func(p api.TimelinePart) any { return elapsed(p.CreatedAt, p.EndedAt) }},
-	{"ATTEMPTS", func(p api.TimelinePart) any { return len(p.Attempts) }},
-	{"RECEIVED", func(p api.TimelinePart) any { return len(p.Received) }},
-}
-
-var timelineNameColumns = []column[api.TimelineName]{
-	{"NAME", func(n api.TimelineName) any { return n.Name }},
-	{"STEPS", func(n api.TimelineName) any { return n.Count }},
-	{"OPEN", func(n api.TimelineName) any { return n.Pending + n.Running }},
-	{"FAILED", func(n api.TimelineName) any { return n.Failed }},
-	{"RETRIED", func(n api.TimelineName) any { return n.Retried }},
-	{"P50", func(n api.TimelineName) any { return milliseconds(n.P50Ms) }},
-	{"SLOWEST", func(n api.TimelineName) any { return milliseconds(n.MaxMs) }},
-	{"WHICH", func(n api.TimelineName) any { return n.Slowest }},
+func timelineNameColumns(n api.TimelineName) []field {
+	return []field{
+		{"name", n.Name}, {"steps", n.Count}, {"open", n.Pending + n.Running}, {"failed", n.Failed},
+		{"retried", n.Retried}, {"p50", milliseconds(n.P50Ms)}, {"slowest", milliseconds(n.MaxMs)},
+		{"which", n.Slowest},
+	}
 }
 
 // milliseconds returns a duration as text; empty for none.
@@ -111,7 +90,7 @@ func (c timelineCmd) Run(ctx context.Context, s *Session) error {
 		return c.listNames(ctx, s)
 	}
 	query := nonEmpty(url.Values{"status": c.Status, "name": {c.Name}})
-	return list(ctx, s, path("runs", c.ID, "timeline"), query, c.paging, timelineColumns)
+	return list[timelineRow](ctx, s, path("runs", c.ID, "timeline"), query, c.paging)
 }
 
 // listNames prints one page of names, and a note if there are more steps.
@@ -134,20 +113,22 @@ type waitsCmd struct {
 	List listWaitsCmd `cmd:"" help:"List the waits of a run, or those of all runs that are not over by when they end."`
 }
 
-var waitColumns = []column[api.Wait]{
-	{"ID", func(w api.Wait) any { return w.ID }},
-	{"STATUS", func(w api.Wait) any { return w.Status }},
-	{"RESUMES", func(w api.Wait) any { return w.ResumeAt }},
-	{"CREATED", func(w api.Wait) any { return w.CreatedAt }},
-	{"ENDED", func(w api.Wait) any { return w.CompletedAt }},
+type waitRow api.Wait
+
+func (w waitRow) columns() []field {
+	return []field{
+		{"id", w.ID}, {"status", w.Status}, {"resumes", w.ResumeAt}, {"created", w.CreatedAt},
+		{"ended", w.CompletedAt},
+	}
 }
 
-var openWaitColumns = []column[api.Wait]{
-	{"ENDS", func(w api.Wait) any { return w.ResumeAt }},
-	{"WORKFLOW", func(w api.Wait) any { return entities.Title(w.Workflow) }},
-	{"RUN", func(w api.Wait) any { return w.RunID }},
-	{"ID", func(w api.Wait) any { return w.ID }},
-	{"CREATED", func(w api.Wait) any { return w.CreatedAt }},
+type openWaitRow api.Wait
+
+func (w openWaitRow) columns() []field {
+	return []field{
+		{"ends", w.ResumeAt}, {"workflow", entities.Title(w.Workflow)}, {"run", w.RunID}, {"id", w.ID},
+		{"created", w.CreatedAt},
+	}
 }
 
 type listWaitsCmd struct {
@@ -161,33 +142,23 @@ func (c listWaitsCmd) Run(ctx context.Context, s *Session) error {
 	query := nonEmpty(url.Values{"workflow": {c.Workflow}})
 	switch {
 	case c.RunID == "":
-		return list(ctx, s, path("waits"), query, c.paging, openWaitColumns)
+		return list[openWaitRow](ctx, s, path("waits"), query, c.paging)
 	case c.Workflow != "":
 		return usageErrorf("give either the ID of a run, or --workflow")
 	default:
-		return list(ctx, s, path("runs", c.RunID, "waits"), nil, c.paging, waitColumns)
+		return list[waitRow](ctx, s, path("runs", c.RunID, "waits"), nil, c.paging)
 	}
 }
 
 type streamsCmd struct {
-	List listStreamsCmd `cmd:"" help:"List the streams of a run."`
-	Tail tailStreamCmd  `cmd:"" help:"Print the contents of a stream."`
+	List wholeListCmd[streamRow, inRun] `cmd:"" at:"runs/*/streams" help:"List the streams of a run."`
+	Tail tailStreamCmd                  `cmd:"" help:"Print the contents of a stream."`
 }
 
-var streamColumns = []column[api.Stream]{
-	{"NAME", func(st api.Stream) any { return st.Name }},
-	{"CHUNKS", func(st api.Stream) any { return st.Chunks }},
-	{"CREATED", func(st api.Stream) any { return st.CreatedAt }},
-	{"CLOSED", func(st api.Stream) any { return st.ClosedAt }},
-}
+type streamRow api.Stream
 
-type listStreamsCmd struct {
-	RunID string `arg:"" name:"run" help:"The run's ID."`
-}
-
-// Run lists the streams.
-func (c listStreamsCmd) Run(ctx context.Context, s *Session) error {
-	return listUnpaged(ctx, s, path("runs", c.RunID, "streams"), nil, streamColumns)
+func (st streamRow) columns() []field {
+	return []field{{"name", st.Name}, {"chunks", st.Chunks}, {"created", st.CreatedAt}, {"closed", st.ClosedAt}}
 }
 
 type tailStreamCmd struct {

@@ -3,25 +3,37 @@ package remote
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/alecthomas/kong"
 
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
 type triggersCmd struct {
-	List    listTriggersCmd   `cmd:"" help:"List the triggers."`
-	Show    showTriggerCmd    `cmd:"" help:"Show a trigger, and what became of the last events."`
-	Put     putTriggerCmd     `cmd:"" help:"Create or replace a trigger."`
-	Delete  deleteTriggerCmd  `cmd:"" help:"Delete a trigger; its runs go on."`
-	Pause   pauseTriggerCmd   `cmd:"" help:"Stop a trigger until it is resumed."`
-	Resume  resumeTriggerCmd  `cmd:"" help:"Let a paused trigger go on with the next event."`
-	History triggerHistoryCmd `cmd:"" help:"List what became of the events of a trigger."`
+	List    listCmd[triggerRow, none]        `cmd:"" at:"triggers" help:"List the triggers."`
+	Show    showCmd[triggerRow, named]       `cmd:"" at:"triggers/*" help:"Show a trigger, and what became of the last events."`
+	Put     putTriggerCmd                    `cmd:"" at:"PUT triggers/*" help:"Create or replace a trigger."`
+	Delete  removeCmd[names]                 `cmd:"" at:"DELETE triggers/*" help:"Delete triggers; their runs go on."`
+	Pause   updateCmd[triggerRow, namedNote] `cmd:"" at:"POST triggers/*/pause" help:"Stop a trigger until it is resumed."`
+	Resume  updateCmd[triggerRow, named]     `cmd:"" at:"POST triggers/*/resume" help:"Let a paused trigger go on with the next event."`
+	History listCmd[triggerEventRow, named]  `cmd:"" at:"triggers/*/history" help:"List what became of the events of a trigger."`
 }
 
-// eventOf returns what a trigger waits for in words, and the condition.
-func eventOf(g api.Trigger) (text, condition string) {
+type triggerRow api.Trigger
+
+func (g triggerRow) columns() []field {
+	event, _ := g.event()
+	state := "active"
+	if !g.PausedAt.IsZero() {
+		state = "paused"
+	}
+	return []field{{"name", g.Name}, {"on", event}, {"starts", g.Start.Workflow}, {"state", state}}
+}
+
+// event returns what the trigger waits for in words, and the condition.
+func (g triggerRow) event() (text, condition string) {
 	switch on := g.On; {
 	case on.Signal != nil:
 		return "signal " + on.Signal.Name, on.Signal.Condition
@@ -34,70 +46,32 @@ func eventOf(g api.Trigger) (text, condition string) {
 	}
 }
 
-func waitsFor(g api.Trigger) string {
-	text, _ := eventOf(g)
-	return text
-}
-
-// triggerState is a word for what a trigger does.
-func triggerState(g api.Trigger) string {
-	if g.PausedAt.IsZero() {
-		return "active"
+func (g triggerRow) details() []field {
+	_, condition := g.event()
+	fields := []field{
+		{"condition", condition}, {"path", g.Path}, {"deployment", g.Start.Deployment}, {"key", g.Start.Key},
+		{"on conflict", g.Start.OnConflict}, {"timeout", g.Start.Timeout}, {"paused", g.PausedAt}, {"note", g.PauseNote},
 	}
-	return "paused"
-}
-
-var triggerColumns = []column[api.Trigger]{
-	{"NAME", func(g api.Trigger) any { return g.Name }},
-	{"ON", func(g api.Trigger) any { return waitsFor(g) }},
-	{"STARTS", func(g api.Trigger) any { return g.Start.Workflow }},
-	{"STATE", func(g api.Trigger) any { return triggerState(g) }},
-}
-
-type listTriggersCmd struct{ paging }
-
-// Run lists the triggers.
-func (c listTriggersCmd) Run(ctx context.Context, s *Session) error {
-	return list(ctx, s, path("triggers"), nil, c.paging, triggerColumns)
-}
-
-// triggerName is the argument that names a trigger.
-type triggerName struct {
-	Name string `arg:"" help:"The trigger's name."`
-}
-
-type showTriggerCmd struct{ triggerName }
-
-// Run prints the trigger.
-func (c showTriggerCmd) Run(ctx context.Context, s *Session) error {
-	return show(ctx, s, path("triggers", c.Name), nil, func(g api.Trigger) []field {
-		text, condition := eventOf(g)
-		fields := []field{
-			{"trigger", g.Name}, {"on", text}, {"condition", condition}, {"path", g.Path}, {"starts", g.Start.Workflow},
-			{"deployment", g.Start.Deployment}, {"key", g.Start.Key}, {"on conflict", g.Start.OnConflict},
-			{"timeout", g.Start.Timeout}, {"paused", g.PausedAt}, {"note", g.PauseNote},
-		}
-		for _, e := range g.Last {
-			fields = append(fields, field{e.Event, strings.TrimSpace(e.Decision + " " + e.RunID + " " + e.Reason)})
-		}
-		return fields
-	})
+	for _, e := range g.Last {
+		fields = append(fields, field{e.Event, strings.TrimSpace(e.Decision + " " + e.RunID + " " + e.Reason)})
+	}
+	return fields
 }
 
 type putTriggerCmd struct {
-	triggerName
-	Workflow   string            `arg:"" help:"The workflow of the runs that it starts."`
-	Signal     string            `placeholder:"NAME" xor:"on" required:"" help:"Wait for the signals of this name."`
-	Webhook    bool              `xor:"on" required:"" help:"Wait for requests to a URL of its own."`
-	RunEnded   string            `placeholder:"WORKFLOW" xor:"on" required:"" help:"Wait for the ends of its runs."`
-	Condition  string            `placeholder:"CEL" help:"What must be true of the event."`
-	Status     []string          `enum:"completed,failed,cancelled" placeholder:"STATUS" help:"${endings}"`
-	Verify     string            `placeholder:"SCHEME" help:"How requests are signed, such as github or stripe."`
-	Secret     string            `placeholder:"NAME" help:"The secret with which they are signed."`
-	Respond    string            `placeholder:"TIME" help:"How long a sender waits for what the run responds."`
+	named
+	Workflow   string            `arg:"" field:"workflow" help:"The workflow of the runs that it starts."`
+	Signal     string            `field:"-" placeholder:"NAME" xor:"on" required:"" help:"Wait for the signals of this name."`
+	Webhook    bool              `field:"-" xor:"on" required:"" help:"Wait for requests to a URL of its own."`
+	RunEnded   string            `field:"-" placeholder:"WORKFLOW" xor:"on" required:"" help:"Wait for the ends of its runs."`
+	Condition  string            `field:"-" placeholder:"CEL" help:"What must be true of the event."`
+	Status     []string          `field:"-" enum:"completed,failed,cancelled" placeholder:"STATUS" help:"${endings}"`
+	Verify     string            `field:"-" placeholder:"SCHEME" help:"How requests are signed, such as github or stripe."`
+	Secret     string            `field:"-" placeholder:"NAME" help:"The secret with which they are signed."`
+	Respond    string            `field:"-" placeholder:"TIME" help:"How long a sender waits for what the run responds."`
 	Input      jsonFlag          `short:"i" placeholder:"JSON" help:"The runs' input instead of the event: ${json}."`
 	Deployment string            `placeholder:"ID" help:"${target}"`
-	Attr       map[string]string `mapsep:"none" placeholder:"KEY=VALUE" help:"An attribute; may be repeated."`
+	Attr       map[string]string `field:"attributes" mapsep:"none" placeholder:"KEY=VALUE" help:"An attribute; may be repeated."`
 	UniqueKey  string            `name:"key" placeholder:"KEY" help:"The key of the runs: one at a time has it."`
 	OnConflict string            `enum:"${conflicts}" default:"" placeholder:"HOW" help:"${keyTaken}"`
 	Timeout    string            `placeholder:"TIME" help:"How long a run may take."`
@@ -109,8 +83,8 @@ type putTriggerCmd struct {
 }
 
 // Run stores the trigger.
-func (c putTriggerCmd) Run(ctx context.Context, s *Session) error {
-	input, err := c.Input.read(s, "--input")
+func (c putTriggerCmd) Run(ctx context.Context, k *kong.Context, s *Session) error {
+	r, err := s.request(k)
 	if err != nil {
 		return err
 	}
@@ -125,78 +99,28 @@ func (c putTriggerCmd) Run(ctx context.Context, s *Session) error {
 			"verify": c.Verify, "secret": c.Secret, "respond": c.Respond, "condition": c.Condition,
 		}.omitZero()
 	}
-	start := c.addTo(c.addLimits(jsonBody{
-		"workflow": c.Workflow, "input": input, "deployment": c.Deployment, "attributes": c.Attr, "key": c.UniqueKey,
-		"onConflict": c.OnConflict, "timeout": c.Timeout, "delay": c.Delay, "idempotencyKey": c.IdempotencyKey,
-	}.omitZero()))
-	return s.changeTrigger(ctx, http.MethodPut, path("triggers", c.Name), jsonBody{"on": on, "start": start})
+	r.params = jsonBody{"on": on, "start": c.addTo(c.addLimits(r.params))}
+	return printAnswer[triggerRow](ctx, s, r)
 }
 
-// changeTrigger sends a request that changes a trigger, and prints its state and the path of its webhook.
-func (s *Session) changeTrigger(ctx context.Context, method, path string, body any) error {
-	var g api.Trigger
-	raw, err := s.client.call(ctx, method, path, body, &g)
-	if err != nil {
-		return err
+type triggerEventRow api.TriggerEvent
+
+func (e triggerEventRow) columns() []field {
+	return []field{
+		{"decided", timestamp(e.DecidedAt.Time)}, {"event", e.Event}, {"decision", e.Decision}, {"run", e.RunID},
+		{"reason", e.Reason},
 	}
-	text := triggerState(g)
-	if g.Path != "" {
-		text += ", at " + g.Path
-	}
-	return s.printResult(raw, "%s is %s", g.Name, text)
-}
-
-type deleteTriggerCmd struct{ triggerName }
-
-// Run deletes the trigger.
-func (c deleteTriggerCmd) Run(ctx context.Context, s *Session) error {
-	return s.client.delete(ctx, path("triggers", c.Name))
-}
-
-type pauseTriggerCmd struct {
-	triggerName
-	Note string `placeholder:"TEXT" help:"The reason, shown with it."`
-}
-
-// Run pauses the trigger.
-func (c pauseTriggerCmd) Run(ctx context.Context, s *Session) error {
-	return s.changeTrigger(ctx, http.MethodPost, path("triggers", c.Name, "pause"), jsonBody{"note": c.Note}.omitZero())
-}
-
-type resumeTriggerCmd struct{ triggerName }
-
-// Run resumes the trigger.
-func (c resumeTriggerCmd) Run(ctx context.Context, s *Session) error {
-	return s.changeTrigger(ctx, http.MethodPost, path("triggers", c.Name, "resume"), nil)
-}
-
-var triggerEventColumns = []column[api.TriggerEvent]{
-	{"DECIDED", func(e api.TriggerEvent) any { return timestamp(e.DecidedAt.Time) }},
-	{"EVENT", func(e api.TriggerEvent) any { return e.Event }},
-	{"DECISION", func(e api.TriggerEvent) any { return e.Decision }},
-	{"RUN", func(e api.TriggerEvent) any { return e.RunID }},
-	{"REASON", func(e api.TriggerEvent) any { return e.Reason }},
-}
-
-type triggerHistoryCmd struct {
-	triggerName
-	paging
-}
-
-// Run lists the events.
-func (c triggerHistoryCmd) Run(ctx context.Context, s *Session) error {
-	return list(ctx, s, path("triggers", c.Name, "history"), nil, c.paging, triggerEventColumns)
 }
 
 type collectionsCmd struct {
-	List  listCollectionsCmd `cmd:"" help:"List the runs that collect starts."`
-	Show  showCollectionCmd  `cmd:"" help:"Show a run that collects starts, and why it has not started."`
-	Flush flushCollectionCmd `cmd:"" help:"Start the run of a collection now."`
-	Drop  dropCollectionCmd  `cmd:"" help:"Drop a collection with its starts; its run will never start."`
+	List  listCmd[collectionRow, none]       `cmd:"" at:"collections" help:"List the runs that collect starts."`
+	Show  showCmd[collectionRow, identified] `cmd:"" at:"collections/*" help:"Show a run that collects starts, and why it has not started."`
+	Flush changeCmd[identified]              `cmd:"" at:"POST collections/*/flush" says:"$id" help:"Start the run of a collection now."`
+	Drop  removeCmd[ids]                     `cmd:"" at:"DELETE collections/*" help:"Drop collections with their starts; their runs will never start."`
 }
 
-// ruleText says how the starts are collected.
-func ruleText(c api.Collection) string {
+// rule says how the starts are collected.
+func (c collectionRow) rule() string {
 	switch {
 	case c.Debounce != nil:
 		return fmt.Sprintf("debounce %s, max %s, keep %s", c.Debounce.Quiet, c.Debounce.Max, c.Debounce.Keep)
@@ -207,8 +131,8 @@ func ruleText(c api.Collection) string {
 	}
 }
 
-// collectionKey returns the key that the starts have in common.
-func collectionKey(c api.Collection) string {
+// startsKey returns the key that the starts have in common.
+func (c collectionRow) startsKey() string {
 	switch {
 	case c.Debounce != nil:
 		return c.Debounce.Key
@@ -219,67 +143,30 @@ func collectionKey(c api.Collection) string {
 	}
 }
 
-var collectionColumns = []column[api.Collection]{
-	{"RUN", func(c api.Collection) any { return c.ID }},
-	{"WORKFLOW", func(c api.Collection) any { return c.Workflow }},
-	{"RULE", func(c api.Collection) any { return ruleText(c) }},
-	{"KEY", func(c api.Collection) any { return collectionKey(c) }},
-	{"STARTS", func(c api.Collection) any { return c.Count }},
-	{"DUE", func(c api.Collection) any { return c.DueAt }},
-}
+type collectionRow api.Collection
 
-type listCollectionsCmd struct{ paging }
-
-// Run lists the collections.
-func (c listCollectionsCmd) Run(ctx context.Context, s *Session) error {
-	return list(ctx, s, path("collections"), nil, c.paging, collectionColumns)
-}
-
-// collectionID is the argument that names a collection.
-type collectionID struct {
-	ID string `arg:"" help:"The ID of the run."`
-}
-
-type showCollectionCmd struct{ collectionID }
-
-// Run prints the collection.
-func (c showCollectionCmd) Run(ctx context.Context, s *Session) error {
-	return show(ctx, s, path("collections", c.ID), nil, func(g api.Collection) []field {
-		fields := []field{
-			{"run", g.ID}, {"workflow", g.Workflow}, {"deployment", g.Deployment}, {"run key", g.Key}, {"timeout", g.Timeout},
-			{"rule", ruleText(g)}, {"key", collectionKey(g)}, {"starts", g.Count}, {"bytes", g.Bytes}, {"first", g.FirstAt},
-			{"last", g.LastAt}, {"due", g.DueAt},
-		}
-		for _, r := range g.Why {
-			fields = append(fields, field{"why", r.Text})
-		}
-		return fields
-	})
-}
-
-type flushCollectionCmd struct{ collectionID }
-
-// Run starts the run, and prints its ID.
-func (c flushCollectionCmd) Run(ctx context.Context, s *Session) error {
-	var r api.Run
-	raw, err := s.client.call(ctx, http.MethodPost, path("collections", c.ID, "flush"), nil, &r)
-	if err != nil {
-		return err
+func (c collectionRow) columns() []field {
+	return []field{
+		{"run", c.ID}, {"workflow", c.Workflow}, {"rule", c.rule()}, {"key", c.startsKey()},
+		{"starts", c.Count}, {"due", c.DueAt},
 	}
-	return s.printResult(raw, "%s", r.ID)
 }
 
-type dropCollectionCmd struct{ collectionID }
-
-// Run drops the collection.
-func (c dropCollectionCmd) Run(ctx context.Context, s *Session) error {
-	return s.client.delete(ctx, path("collections", c.ID))
+func (c collectionRow) details() []field {
+	fields := []field{
+		{"deployment", c.Deployment}, {"run key", c.Key}, {"timeout", c.Timeout}, {"bytes", c.Bytes},
+		{"first", c.FirstAt}, {"last", c.LastAt},
+	}
+	for _, r := range c.Why {
+		fields = append(fields, field{"why", r.Text})
+	}
+	return fields
 }
 
 // collectFlags are the flags that make one run of several starts.
 type collectFlags struct {
-	Debounce map[string]string `mapsep:"," xor:"collect" placeholder:"quiet=10s,key=KEY" help:"${debounce}"`
-	Batch    map[string]string `mapsep:"," xor:"collect" placeholder:"size=100,wait=1m" help:"${batch}"`
+	Debounce map[string]string `field:"-" mapsep:"," xor:"collect" placeholder:"quiet=10s,key=KEY" help:"${debounce}"`
+	Batch    map[string]string `field:"-" mapsep:"," xor:"collect" placeholder:"size=100,wait=1m" help:"${batch}"`
 }
 
 // addTo adds the flags to the body of a request. Numbers become numbers; the server checks the rest.

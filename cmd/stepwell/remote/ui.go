@@ -66,55 +66,33 @@ func OpenBrowser(ctx context.Context, address string) error {
 }
 
 type sessionsCmd struct {
-	List listSessionsCmd `cmd:"" help:"List the sessions that have opened the key's project."`
-	End  endSessionCmd   `cmd:"" help:"End sessions for the key's project. Their keys stay valid."`
+	List listCmd[sessionRow, none] `cmd:"" at:"ui/sessions" help:"List the sessions that have opened the key's project."`
+	End  removeCmd[ids]            `cmd:"" at:"DELETE ui/sessions/*" help:"End sessions for the key's project. Their keys stay valid."`
 }
 
-var sessionColumns = []column[api.Session]{
-	{"ID", func(u api.Session) any { return u.ID }},
-	{"KEY", func(u api.Session) any { return u.KeyID }},
-	{"NAME", func(u api.Session) any { return u.KeyName }},
-	{"ROLE", func(u api.Session) any { return u.Role }},
-	{"CREATED", func(u api.Session) any { return u.CreatedAt }},
-	{"USED", func(u api.Session) any { return u.UsedAt }},
-}
+type sessionRow api.Session
 
-type listSessionsCmd struct{}
-
-// Run lists the sessions.
-func (listSessionsCmd) Run(ctx context.Context, s *Session) error {
-	return list(ctx, s, path("ui", "sessions"), nil, paging{All: true}, sessionColumns)
-}
-
-type endSessionCmd struct {
-	IDs []string `arg:"" name:"id" help:"The sessions' IDs."`
-}
-
-// Run ends the sessions.
-func (c endSessionCmd) Run(ctx context.Context, s *Session) error {
-	return forEach(c.IDs, func(id string) error { return s.client.delete(ctx, path("ui", "sessions", id)) })
+func (u sessionRow) columns() []field {
+	return []field{
+		{"id", u.ID}, {"key", u.KeyID}, {"name", u.KeyName}, {"role", u.Role}, {"created", u.CreatedAt},
+		{"used", u.UsedAt},
+	}
 }
 
 type serversCmd struct{}
 
-var serverColumns = []column[api.ServerProcess]{
-	{"ID", func(p api.ServerProcess) any { return p.ID }},
-	{"HOST", func(p api.ServerProcess) any { return p.Host }},
-	{"VERSION", func(p api.ServerProcess) any { return p.Version }},
-	{"COMMIT", func(p api.ServerProcess) any { return p.Commit }},
-	{"ROLE", func(p api.ServerProcess) any { return p.Role }},
-	{"STARTED", func(p api.ServerProcess) any { return p.StartedAt }},
-	{"LAST BEAT", func(p api.ServerProcess) any { return p.BeatAt }},
-	{"DELIVERIES", func(p api.ServerProcess) any { return p.Deliveries }},
+func serverColumns(p api.ServerProcess) []field {
+	return []field{
+		{"id", p.ID}, {"host", p.Host}, {"version", p.Version}, {"commit", p.Commit}, {"role", p.Role},
+		{"started", p.StartedAt}, {"last beat", p.BeatAt}, {"deliveries", p.Deliveries},
+	}
 }
 
-var strandedColumns = []column[api.StrandedRun]{
-	{"STRANDED RUN", func(r api.StrandedRun) any { return r.RunID }},
-	{"PROJECT", func(r api.StrandedRun) any { return r.Project }},
-	{"WORKFLOW", func(r api.StrandedRun) any { return r.Workflow }},
-	{"SINCE", func(r api.StrandedRun) any { return r.Since }},
-	{"WAKES", func(r api.StrandedRun) any { return r.Wakes }},
-	{"REASON", func(r api.StrandedRun) any { return r.Reason }},
+func strandedColumns(r api.StrandedRun) []field {
+	return []field{
+		{"stranded run", r.RunID}, {"project", r.Project}, {"workflow", r.Workflow}, {"since", r.Since},
+		{"wakes", r.Wakes}, {"reason", r.Reason},
+	}
 }
 
 // Run lists the servers, and then the stranded runs if there are any.
@@ -124,8 +102,7 @@ func (serversCmd) Run(ctx context.Context, s *Session) error {
 	if err != nil || s.json {
 		return errors.Join(err, s.printJSON(raw))
 	}
-	servers := tablePrinter[api.ServerProcess]{Session: s, columns: serverColumns}
-	if err := servers.table(found.Servers); err != nil {
+	if err := printItems(s, serverColumns, found.Servers); err != nil {
 		return err
 	}
 	if found.Capped {
@@ -135,8 +112,7 @@ func (serversCmd) Run(ctx context.Context, s *Session) error {
 		return nil
 	}
 	_, _ = fmt.Fprintln(s.Stdout)
-	stranded := tablePrinter[api.StrandedRun]{Session: s, columns: strandedColumns}
-	if err := stranded.table(found.Stranded); err != nil {
+	if err := printItems(s, strandedColumns, found.Stranded); err != nil {
 		return err
 	}
 	if found.MoreStranded {
