@@ -81,7 +81,7 @@ func (a *app) runWith(t *testing.T, options map[string]any, workflow string, arg
 	started := a.post(t, "/start", map[string]any{
 		"workflow": workflow, "args": append([]any{}, args...), "options": options,
 	})
-	return decode[struct{ RunID string }](t, started.want(t, http.StatusOK)).RunID
+	return decode[struct{ RunID string }](t, started.Want(t, http.StatusOK)).RunID
 }
 
 // post sends JSON to the app.
@@ -115,7 +115,7 @@ func (a *app) outcome(t *testing.T, runID string) (o outcome) {
 	deadline := time.After(timeout)
 	for {
 		r := request(t, http.MethodGet, a.url()+"/runs/"+runID+"/result?timeoutMs=10000", nil)
-		err := r.problem(http.StatusOK)
+		err := r.Problem(http.StatusOK)
 		if err == nil {
 			if o = decode[outcome](t, r); o.Status != "pending" {
 				return o
@@ -148,7 +148,7 @@ func (a *app) want(t *testing.T, runID string, value any) {
 // counts returns how often each step of the run was executed, as recorded by the app itself.
 func (a *app) counts(t *testing.T, runID string) map[string]int {
 	t.Helper()
-	r := request(t, http.MethodGet, a.url()+"/effects?key="+runID, nil).want(t, http.StatusOK)
+	r := request(t, http.MethodGet, a.url()+"/effects?key="+runID, nil).Want(t, http.StatusOK)
 	return decode[struct{ Counts map[string]int }](t, r).Counts
 }
 
@@ -171,7 +171,7 @@ func (a *app) hook(t *testing.T, runID string) (h appHook) {
 	t.Helper()
 	eventually(t, "run "+runID+" has a hook", func() bool {
 		r := request(t, http.MethodGet, a.url()+"/runs/"+runID+"/hooks", nil)
-		if r.problem(http.StatusOK) != nil {
+		if r.Problem(http.StatusOK) != nil {
 			return false
 		}
 		list := decode[[]appHook](t, r)
@@ -186,7 +186,7 @@ func (a *app) hook(t *testing.T, runID string) (h appHook) {
 // resume sends a payload to an open hook.
 func (a *app) resume(t *testing.T, token string, payload any) {
 	t.Helper()
-	a.tryResume(t, token, payload).want(t, http.StatusOK)
+	a.tryResume(t, token, payload).Want(t, http.StatusOK)
 }
 
 func (a *app) tryResume(t *testing.T, token string, payload any) response {

@@ -45,13 +45,13 @@ func TestCancellationSurvivesServerCrash(t *testing.T) {
 	start := func(workflow string) (id string) {
 		t.Helper()
 		r := request(t, http.MethodPost, s.url()+"/v1/runs", []byte(`{"workflow": "`+workflow+`", "deployment": "functions"}`))
-		return decode[struct{ ID string }](t, r.want(t, http.StatusCreated)).ID
+		return decode[struct{ ID string }](t, r.Want(t, http.StatusCreated)).ID
 	}
 	rude, polite := start("rude"), start("polite")
 	for id, grace := range map[string]string{rude: "2s", polite: "1h"} {
 		s.waitFor(t, id, "step_completed")
 		request(t, http.MethodPost, s.url()+"/v1/runs/"+id+"/cancel", []byte(`{"reason": "twice", "grace": "`+grace+`"}`)).
-			want(t, http.StatusOK)
+			Want(t, http.StatusOK)
 	}
 	<-asked
 	s.Kill()

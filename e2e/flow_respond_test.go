@@ -36,13 +36,13 @@ output: "${steps.price.output}"
 	if err != nil {
 		t.Fatal(err)
 	}
-	put := request(t, http.MethodPut, s.url()+"/v1/triggers/quote", body).want(t, http.StatusCreated)
+	put := request(t, http.MethodPut, s.url()+"/v1/triggers/quote", body).Want(t, http.StatusCreated)
 	url := s.url() + decode[struct{ Path string }](t, put).Path
 	// send waits for another answer than the run's ID, however slow the run is: a repetition waits for the same run.
 	send := func(key, body string) (r response) {
 		harness.Eventually(t, "the answer of the run", func() bool {
 			r = requestWith(t, http.MethodPost, url, []byte(body), "Idempotency-Key", key)
-			return r.status != http.StatusAccepted
+			return r.Status != http.StatusAccepted
 		})
 		return r
 	}
@@ -53,20 +53,20 @@ output: "${steps.price.output}"
 		{"respond", `{"n": 7, "respond": true}`, `{"price": 21}`, http.StatusCreated},
 		{"output", `{"n": 5, "respond": false}`, `15`, http.StatusOK},
 	} {
-		r := send(test.name, test.body).want(t, test.status)
+		r := send(test.name, test.body).Want(t, test.status)
 		var got, want any
 		if err := json.Unmarshal([]byte(test.want), &want); err != nil {
 			t.Fatal(err)
 		}
-		if err := json.Unmarshal(r.body, &got); err != nil {
+		if err := json.Unmarshal(r.Body, &got); err != nil {
 			t.Fatalf("%s: %v", test.name, err)
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.name, diff)
 		}
 	}
-	r := send("failure", `{"n": 101, "respond": false}`).want(t, http.StatusUnprocessableEntity)
-	if !strings.Contains(string(r.body), `"run_failed"`) || strings.Contains(string(r.body), "only a few") {
-		t.Errorf("a failed flow answers %s", r.body)
+	r := send("failure", `{"n": 101, "respond": false}`).Want(t, http.StatusUnprocessableEntity)
+	if !strings.Contains(string(r.Body), `"run_failed"`) || strings.Contains(string(r.Body), "only a few") {
+		t.Errorf("a failed flow answers %s", r.Body)
 	}
 }

@@ -57,7 +57,7 @@ output: "${steps.m.output}"
 	if err != nil {
 		t.Fatal(err)
 	}
-	id := decode[struct{ ID string }](t, request(t, http.MethodPost, servers[0].url()+"/v1/runs", body).want(t, http.StatusCreated)).ID
+	id := decode[struct{ ID string }](t, request(t, http.MethodPost, servers[0].url()+"/v1/runs", body).Want(t, http.StatusCreated)).ID
 
 	began, killed := time.Now(), 0
 	var run struct {
@@ -79,9 +79,9 @@ output: "${steps.m.output}"
 			victim.start(t)
 		}
 		r := request(t, http.MethodGet, servers[0].url()+"/v1/runs/"+id+"/wait?timeout=1s", nil)
-		if r.status == http.StatusOK {
+		if r.Status == http.StatusOK {
 			run.Status = ""
-			if err := json.Unmarshal(r.body, &run); err != nil {
+			if err := json.Unmarshal(r.Body, &run); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -116,5 +116,5 @@ func (s *server) putFlow(t *testing.T, document string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	request(t, http.MethodPost, s.url()+"/v1/flows", body).want(t, http.StatusCreated)
+	request(t, http.MethodPost, s.url()+"/v1/flows", body).Want(t, http.StatusCreated)
 }

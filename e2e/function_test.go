@@ -87,7 +87,7 @@ func (f *function) order(t *testing.T, s *server, input map[string]any) (runID s
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := request(t, http.MethodPost, s.url()+"/v1/runs", body).want(t, http.StatusCreated)
+	r := request(t, http.MethodPost, s.url()+"/v1/runs", body).Want(t, http.StatusCreated)
 	return decode[struct{ ID string }](t, r).ID
 }
 
@@ -113,7 +113,7 @@ func (s *server) decide(t *testing.T, order string, approved bool) {
 		t.Fatal(err)
 	}
 	eventually(t, "the approval is accepted", func() bool {
-		return request(t, http.MethodPost, s.url()+"/v1/hooks/approve-"+order+"/resume", body).status/100 == 2
+		return request(t, http.MethodPost, s.url()+"/v1/hooks/approve-"+order+"/resume", body).Status/100 == 2
 	})
 }
 
@@ -126,11 +126,11 @@ func (s *server) wantOutput(t *testing.T, runID string, want map[string]any) {
 	}
 	eventually(t, "the run ends", func() bool {
 		r := request(t, http.MethodGet, s.url()+"/v1/runs/"+runID+"/wait?timeout=5s", nil)
-		if r.status != http.StatusOK {
+		if r.Status != http.StatusOK {
 			return false // the server may be down
 		}
 		run.Status = ""
-		err := json.Unmarshal(r.body, &run)
+		err := json.Unmarshal(r.Body, &run)
 		return err == nil && run.Status != "pending" && run.Status != "running"
 	})
 	if diff := cmp.Diff(want, run.Output); run.Status != "completed" || diff != "" {

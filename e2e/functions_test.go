@@ -81,18 +81,18 @@ func TestStaleFunctionInvocationsAreRejected(t *testing.T) {
 			t.Fatalf("the run waits for approval after only %d invocations", len(old))
 		}
 		for _, invocation := range old {
-			s.command(t, id, invocation, forged).want(t, http.StatusConflict)
+			s.command(t, id, invocation, forged).Want(t, http.StatusConflict)
 		}
 		last := f.holdAnswer(func(c functionCall) bool { return c.Type == "workflow" && c.has("hook_received", "approval") })
 		s.decide(t, "stale", true)
 		<-last.held
 		for _, invocation := range old { // also while a newer one is active
-			s.command(t, id, invocation, forged).want(t, http.StatusConflict)
+			s.command(t, id, invocation, forged).Want(t, http.StatusConflict)
 		}
 		last.release <- true
 		s.wantOutput(t, id, shipped(id))
 		for _, invocation := range f.invocations(id) {
-			s.command(t, id, invocation, forged).want(t, http.StatusGone)
+			s.command(t, id, invocation, forged).Want(t, http.StatusGone)
 		}
 		s.wantThreads(t, id, f.threads(approvedThreads...)...)
 		s.verify(t)

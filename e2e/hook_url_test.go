@@ -25,16 +25,16 @@ func webhooksByServerURL(t *testing.T, s *server, a *app) {
 	} {
 		id := a.run(t, tt.workflow)
 		token := a.hook(t, id).Token
-		r := s.callHookURL(t, token, "hello").want(t, tt.status)
-		if tt.answer != "" && (string(r.body) != tt.answer || r.header.Get("X-Answer") != tt.header) {
-			t.Errorf("%s: %q, %q", tt.workflow, r.body, r.header.Get("X-Answer"))
+		r := s.callHookURL(t, token, "hello").Want(t, tt.status)
+		if tt.answer != "" && (string(r.Body) != tt.answer || r.Header.Get("X-Answer") != tt.header) {
+			t.Errorf("%s: %q, %q", tt.workflow, r.Body, r.Header.Get("X-Answer"))
 		}
 		a.want(t, id, map[string]any{"method": "POST", "body": "hello"})
 		s.wantWebhook(t, id, tt.reads)
 		used, unknown := s.callHookURL(t, token, "too late"), s.callHookURL(t, "nobody's", "too late")
-		used.want(t, http.StatusNotFound)
-		if string(used.body) != string(unknown.body) || unknown.status != used.status {
-			t.Errorf("%s: a used token was answered with %s, an unknown one with %s", tt.workflow, used.body, unknown.body)
+		used.Want(t, http.StatusNotFound)
+		if string(used.Body) != string(unknown.Body) || unknown.Status != used.Status {
+			t.Errorf("%s: a used token was answered with %s, an unknown one with %s", tt.workflow, used.Body, unknown.Body)
 		}
 	}
 }
@@ -46,9 +46,9 @@ func resumedByAPI(t *testing.T, s *server, a *app) {
 	a.hook(t, id)
 	path := s.url() + "/v1/hooks/" + url.PathEscape(token) + "/resume"
 	body := `{"payload":{"list":[1,null,"é"],"deep":{"ok":true}},"resumeId":"once"}`
-	request(t, http.MethodPost, path, []byte(body)).want(t, http.StatusOK)
+	request(t, http.MethodPost, path, []byte(body)).Want(t, http.StatusOK)
 	a.want(t, id, map[string]any{"payload": map[string]any{
 		"list": []any{1, nil, "é"}, "deep": map[string]any{"ok": true},
 	}})
-	request(t, http.MethodPost, path, []byte(`{"payload":1}`)).want(t, http.StatusNotFound)
+	request(t, http.MethodPost, path, []byte(`{"payload":1}`)).Want(t, http.StatusNotFound)
 }

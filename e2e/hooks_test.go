@@ -56,7 +56,7 @@ func hookConflict(t *testing.T, s *server, a *app) {
 	next := a.run(t, "hookHold", token)
 	a.hook(t, next)
 	a.resumeHolder(t, s, next, token)
-	a.tryResume(t, token, 0).want(t, http.StatusNotFound)
+	a.tryResume(t, token, 0).Want(t, http.StatusNotFound)
 }
 
 // resumeHolder resumes the run that holds the token, and checks that it completes.
@@ -73,17 +73,17 @@ func webhookDefault(t *testing.T, s *server, a *app) {
 	if !hook.IsWebhook {
 		t.Error("the hook is not a webhook")
 	}
-	a.callWebhook(t, hook.Token, "hello").want(t, http.StatusAccepted)
+	a.callWebhook(t, hook.Token, "hello").Want(t, http.StatusAccepted)
 	a.want(t, id, map[string]any{"method": "POST", "body": "hello"})
 	s.wantWebhook(t, id, "__builtin_response_text")
-	a.callWebhook(t, hook.Token, "too late").want(t, http.StatusNotFound)
+	a.callWebhook(t, hook.Token, "too late").Want(t, http.StatusNotFound)
 }
 
 func webhookStatic(t *testing.T, s *server, a *app) {
 	id := a.run(t, "webhookStatic")
-	r := a.callWebhook(t, a.hook(t, id).Token, "hello").want(t, http.StatusMultiStatus)
-	if string(r.body) != "static answer" || r.header.Get("X-Answer") != "static" {
-		t.Errorf("answer: %q, %q", r.body, r.header.Get("X-Answer"))
+	r := a.callWebhook(t, a.hook(t, id).Token, "hello").Want(t, http.StatusMultiStatus)
+	if string(r.Body) != "static answer" || r.Header.Get("X-Answer") != "static" {
+		t.Errorf("answer: %q, %q", r.Body, r.Header.Get("X-Answer"))
 	}
 	a.want(t, id, map[string]any{"method": "POST", "body": "hello"})
 	s.wantWebhook(t, id, "__builtin_response_text")
@@ -91,9 +91,9 @@ func webhookStatic(t *testing.T, s *server, a *app) {
 
 func webhookManual(t *testing.T, s *server, a *app) {
 	id := a.run(t, "webhookManual")
-	r := a.callWebhook(t, a.hook(t, id).Token, "hello").want(t, http.StatusCreated)
-	if string(r.body) != "manual: hello" || r.header.Get("X-Answer") != "manual" {
-		t.Errorf("answer: %q, %q", r.body, r.header.Get("X-Answer"))
+	r := a.callWebhook(t, a.hook(t, id).Token, "hello").Want(t, http.StatusCreated)
+	if string(r.Body) != "manual: hello" || r.Header.Get("X-Answer") != "manual" {
+		t.Errorf("answer: %q, %q", r.Body, r.Header.Get("X-Answer"))
 	}
 	a.want(t, id, map[string]any{"method": "POST", "body": "hello"})
 	s.wantWebhook(t, id, "answer")
@@ -116,7 +116,7 @@ func cancelWhileRunning(t *testing.T, s *server, a *app) {
 	eventually(t, "the run sleeps for the second time", func() bool {
 		return len(log(s.events(t, id)).of("wait_created")) >= 2
 	})
-	request(t, http.MethodPost, a.url()+"/runs/"+id+"/cancel", nil).want(t, http.StatusOK)
+	request(t, http.MethodPost, a.url()+"/runs/"+id+"/cancel", nil).Want(t, http.StatusOK)
 	if got := a.outcome(t, id); got.Status != "cancelled" {
 		t.Errorf("outcome: %+v", got)
 	}

@@ -22,7 +22,7 @@ func (s *server) put(t *testing.T, path string, body any) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	request(t, http.MethodPut, s.url()+path, encoded).want(t, http.StatusOK)
+	request(t, http.MethodPut, s.url()+path, encoded).Want(t, http.StatusOK)
 }
 
 // limitSlowStep limits the step of [slowWorkflow] to so many at once, by a policy.
@@ -84,9 +84,9 @@ func TestPoliciesLimitTheStepsOfAnApp(t *testing.T) {
 		t.Errorf("the step was executed %d times, %d at once; want %d and %d", executed, atOnce, runs, most)
 	}
 	eventually(t, "no slot is taken", func() bool {
-		answer := request(t, http.MethodGet, s.url()+"/v1/limits/slow", nil).want(t, http.StatusOK)
+		answer := request(t, http.MethodGet, s.url()+"/v1/limits/slow", nil).Want(t, http.StatusOK)
 		var l struct{ Held, Waiting *int }
-		return json.Unmarshal(answer.body, &l) == nil && *l.Held+*l.Waiting == 0
+		return json.Unmarshal(answer.Body, &l) == nil && *l.Held+*l.Waiting == 0
 	})
 }
 
@@ -99,7 +99,7 @@ func TestPoliciesForStepsThatNoLimitCouldHold(t *testing.T) {
 	a := s.app(t, beta55, "limited")
 	s.limitSlowStep(t, 2)
 	started := a.post(t, "/start", map[string]any{"workflow": "slowStep", "args": []any{1}})
-	if started.status == http.StatusOK || !strings.Contains(string(started.body), "limits steps") {
-		t.Errorf("start: got %d %s, want a refusal that says why", started.status, started.body)
+	if started.Status == http.StatusOK || !strings.Contains(string(started.Body), "limits steps") {
+		t.Errorf("start: got %d %s, want a refusal that says why", started.Status, started.Body)
 	}
 }

@@ -89,23 +89,6 @@ func (l log) lines() []string {
 	return lines
 }
 
-// startedOnce returns the log without repeated step_started events. Clients cause these when they retry a request whose
-// answer was lost. Whether the step was executed once is checked with wantCounts.
-func (l log) startedOnce(t *testing.T) log {
-	t.Helper()
-	var once log
-	before := map[string]event{}
-	for _, e := range l {
-		if first := before[e.CorrelationID]; e.Type == "step_started" && first.Type == e.Type {
-			t.Logf("%s of %s was started at %s and again at %s", e.CorrelationID, e.RunID, first.CreatedAt, e.CreatedAt)
-			continue
-		}
-		before[e.CorrelationID] = e
-		once = append(once, e)
-	}
-	return once
-}
-
 // threads summarizes a log whose interleaving is not deterministic: one line per entity with its events, sorted. Equal
 // lines are merged and prefixed with their count.
 func (l log) threads() []string {
@@ -153,9 +136,6 @@ func (s *server) wantThreads(t *testing.T, runID string, want ...string) log {
 	t.Helper()
 	l := s.log(t, runID)
 	got := l.threads()
-	if s.proxied {
-		got = l.startedOnce(t).threads()
-	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("log of %s by entity (-want +got):\n%s\n%s", runID, diff, strings.Join(l.lines(), "\n"))
 	}

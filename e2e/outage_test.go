@@ -1,9 +1,6 @@
 package e2e
 
 import (
-	"net/http"
-	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -45,107 +42,6 @@ func appDown(t *testing.T, s *server, other *app) {
 func (s *server) waitFor(t *testing.T, runID, typ string) {
 	t.Helper()
 	eventually(t, "run "+runID+" has a "+typ, func() bool { return len(log(s.events(t, runID)).of(typ)) > 0 })
-}
-
-// restarts is a server that the test restarts, with an app and two runs for each SDK line.
-type restarts struct {
-	*server
-	runs     []restartedRun
-	inFlight atomic.Int64 // deliveries
-}
-
-type restartedRun struct {
-	*app
-	id, token string
-}
-
-func newRestarts(t *testing.T) *restarts {
-	t.Helper()
-	r := &restarts{server: newServer(t)}
-	for _, l := range sdkLines {
-		a := newApp(t, appOptions{line: l, stepwell: r.url(), deployment: l.named("restarts")})
-		between := newProxy(t, a.url(), func(forward http.Handler) http.HandlerFunc {
-			return func(w http.ResponseWriter, req *http.Request) {
-				r.inFlight.Add(1)
-				defer r.inFlight.Add(-1)
-				forward.ServeHTTP(w, req)
-			}
-		})
-		r.register(t, l.named("restarts"), between.URL)
-		for _, name := range []string{"restart 1", "restart 2"} {
-			token := l.named(name)
-			r.runs = append(r.runs, restartedRun{a, a.run(t, "everything", token), token})
-		}
-	}
-	return r
-}
-
-// TestRunsSurviveServerRestarts stops the only server gracefully, kills it, and stops it again, each time while the
-// runs are in another state. The runs complete as if nothing had happened.
-func TestRunsSurviveServerRestarts(t *testing.T) {
-	t.Parallel()
-	skipIfShort(t)
-	r := newRestarts(t)
-	r.waitFor(t, r.runs[0].id, "step_retrying")
-	r.restart(t)
-
-	var sleepers []restartedRun
-	for i, run := range r.runs {
-		run.hook(t, run.id)
-		if i%2 == 0 {
-			sleepers = append(sleepers, restartedRun{app: run.app, id: run.run(t, "sleepLong", 8000)})
-			r.waitFor(t, sleepers[len(sleepers)-1].id, "wait_created")
-		}
-	}
-	r.quiet(t)
-	before := r.logs(t)
-	r.Kill()
-	r.start(t)
-	if after := r.logs(t); !slices.EqualFunc(before, after, slices.Equal) {
-		t.Errorf("logs before the crash:\n%q\nand after:\n%q", before, after)
-	}
-
-	for i, run := range r.runs {
-		run.resume(t, run.token, i)
-	}
-	r.waitFor(t, r.runs[len(r.runs)-1].id, "hook_received")
-	r.restart(t)
-	for _, run := range sleepers {
-		run.want(t, run.id, "awake")
-		r.wantLog(t, run.id, "run_created", "run_started", "wait_created", "wait_completed", "run_completed").wantSlept(t)
-	}
-	for i, run := range r.runs {
-		run.wantEverything(t, r.server, run.id, i)
-	}
-}
-
-// quiet waits for a period without deliveries, because a step that is running during a crash may be executed twice.
-// TestStepsSurviveServerCrash covers that.
-func (r *restarts) quiet(t *testing.T) {
-	t.Helper()
-	quiet := 0
-	eventually(t, "no delivery is in flight", func() bool {
-		if quiet++; r.inFlight.Load() > 0 {
-			quiet = 0
-		}
-		return quiet > 20
-	})
-}
-
-// logs returns the logs of the runs, which have not ended yet.
-func (r *restarts) logs(t *testing.T) (logs [][]string) {
-	t.Helper()
-	for _, run := range r.runs {
-		logs = append(logs, log(r.events(t, run.id)).lines())
-	}
-	return logs
-}
-
-// restart stops the server gracefully and starts it again.
-func (s *server) restart(t *testing.T) {
-	t.Helper()
-	s.Stop(t)
-	s.start(t)
 }
 
 // wantEverything checks that a run of workflow "everything" completed without any extra events.

@@ -14,7 +14,10 @@ const (
 	pollInterval = harness.PollInterval
 )
 
-type process = harness.Process
+type (
+	process  = harness.Process
+	response = harness.Response
+)
 
 var (
 	cleanEnv    = harness.CleanEnv

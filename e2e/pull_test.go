@@ -47,7 +47,7 @@ func TestPulledDeliveriesSurviveCrashes(t *testing.T) {
 	t.Parallel()
 	skipIfShort(t)
 	const work = 3 * time.Second
-	for _, l := range sdkLines {
+	for _, l := range newestLine() {
 		t.Run(l.name, func(t *testing.T) {
 			t.Parallel()
 			s := newServer(t)

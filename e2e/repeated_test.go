@@ -91,7 +91,7 @@ output: "${steps.m.output}"
 	}
 	ids := make([]string, runs)
 	for i := range ids {
-		ids[i] = decode[struct{ ID string }](t, request(t, http.MethodPost, s.url()+"/v1/runs", body).want(t, http.StatusCreated)).ID
+		ids[i] = decode[struct{ ID string }](t, request(t, http.MethodPost, s.url()+"/v1/runs", body).Want(t, http.StatusCreated)).ID
 	}
 	for kill := range int64(kills) {
 		for calls.all.Load() < (kill+1)*int64(runs*items)/(kills+1) {
@@ -103,7 +103,7 @@ output: "${steps.m.output}"
 	began := time.Now()
 	for _, id := range ids {
 		for status := 0; status != http.StatusOK; {
-			if status = request(t, http.MethodGet, s.url()+"/v1/runs/"+id+"/wait?timeout=10s", nil).status; time.Since(began) > limit {
+			if status = request(t, http.MethodGet, s.url()+"/v1/runs/"+id+"/wait?timeout=10s", nil).Status; time.Since(began) > limit {
 				t.Fatalf("run %s has not ended: %d", id, status)
 			}
 		}

@@ -178,7 +178,7 @@ func TestSagasLeaveNothingBehind(t *testing.T) {
 	all := sagas(func(root string) {
 		for t.Context().Err() == nil { // the server may be away
 			body := []byte(`{"reason": "twice", "grace": "1h"}`)
-			if r := request(t, http.MethodPost, api+root+"/cancel", body); r.status == http.StatusOK {
+			if r := request(t, http.MethodPost, api+root+"/cancel", body); r.Status == http.StatusOK {
 				return
 			}
 			time.Sleep(pollInterval)
@@ -220,7 +220,7 @@ func TestSagasLeaveNothingBehind(t *testing.T) {
 	for name := range all {
 		body := fmt.Sprintf(`{"workflow": "saga", "input": {"saga": %q, "at": ""}}`, name)
 		runs[name] = decode[struct{ ID string }](t, request(t, http.MethodPost, s.url()+"/v1/runs", []byte(body)).
-			want(t, http.StatusCreated)).ID
+			Want(t, http.StatusCreated)).ID
 	}
 	for _, count := range []*atomic.Int64{&applied, &undone} {
 		eventually(t, "the sagas are under way", func() bool { return count.Load() > int64(len(all)) })
@@ -249,7 +249,7 @@ func (s *server) wantUndone(t *testing.T, id, name string, saga *saga) {
 	eventually(t, name+" ends", func() bool {
 		r := request(t, http.MethodGet, s.url()+"/v1/runs/"+id+"/wait?timeout=10s", nil)
 		run.Status = ""
-		return r.status == http.StatusOK && json.Unmarshal(r.body, &run) == nil && run.Status != "running" && run.Status != ""
+		return r.Status == http.StatusOK && json.Unmarshal(r.Body, &run) == nil && run.Status != "running" && run.Status != ""
 	})
 	status, failed := "failed", []string(nil)
 	switch saga.mode {

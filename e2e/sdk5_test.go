@@ -182,20 +182,20 @@ func attributesByEndpoint(t *testing.T, s *server, a *app) {
 	set := func(key string, value any) response {
 		return a.world(t, "runs", "experimentalSetAttributes", id, []map[string]any{{"key": key, "value": value}})
 	}
-	set("phase", "waiting").want(t, http.StatusOK)
-	set("color", "red").want(t, http.StatusOK)
-	got := decode[attributed](t, set("phase", nil).want(t, http.StatusOK))
+	set("phase", "waiting").Want(t, http.StatusOK)
+	set("color", "red").Want(t, http.StatusOK)
+	got := decode[attributed](t, set("phase", nil).Want(t, http.StatusOK))
 	if diff := cmp.Diff(attributed{map[string]string{"color": "red"}}, got); diff != "" {
 		t.Errorf("answer (-want +got):\n%s", diff)
 	}
-	set("$reserved", "x").want(t, http.StatusInternalServerError) // the app answers every error with 500
+	set("$reserved", "x").Want(t, http.StatusInternalServerError) // the app answers every error with 500
 	a.resume(t, token, 1)
 	a.want(t, id, []int{0, 1})
 	s.log(t, id)
 	if diff := cmp.Diff(got, get[attributed](t, s, "/v2/runs/"+id)); diff != "" {
 		t.Errorf("attributes at the end (-want +got):\n%s", diff)
 	}
-	set("color", "blue").want(t, http.StatusInternalServerError)
+	set("color", "blue").Want(t, http.StatusInternalServerError)
 }
 
 // hookRetained checks that a retained token stays reserved after its run has ended, and that its hook can be read but
@@ -209,9 +209,9 @@ func hookRetained(t *testing.T, s *server, a *app) {
 	if conflict, _ := lost["conflict"].(map[string]any); conflict["runId"] != id {
 		t.Errorf("outcome of a claim while the token is retained: %v", lost)
 	}
-	a.tryResume(t, token, "two").want(t, http.StatusNotFound)
-	if kept := a.world(t, "hooks", "getByToken", token).want(t, http.StatusOK); !bytes.Contains(kept.body, []byte(id)) {
-		t.Errorf("the hook by its token: %s", kept.body)
+	a.tryResume(t, token, "two").Want(t, http.StatusNotFound)
+	if kept := a.world(t, "hooks", "getByToken", token).Want(t, http.StatusOK); !bytes.Contains(kept.Body, []byte(id)) {
+		t.Errorf("the hook by its token: %s", kept.Body)
 	}
 }
 
@@ -269,7 +269,7 @@ func returnValue(t *testing.T, s *server, a *app) {
 	go func() { answer <- request(t, http.MethodGet, a.url()+"/runs/"+id+"/value", nil) }()
 	a.tap.awaitRequest(t, id, "/status")
 	a.resume(t, token, "done")
-	got := decode[struct{ Value struct{ Payload string } }](t, (<-answer).want(t, http.StatusOK))
+	got := decode[struct{ Value struct{ Payload string } }](t, (<-answer).Want(t, http.StatusOK))
 	if got.Value.Payload != "done" {
 		t.Errorf("the value is %v", got)
 	}
@@ -310,7 +310,7 @@ func cancelMany(t *testing.T, s *server, a *app) {
 			},
 		},
 	} {
-		got := decode[answer](t, a.world(t, "runs", "cancelMany", ask).want(t, http.StatusOK))
+		got := decode[answer](t, a.world(t, "runs", "cancelMany", ask).Want(t, http.StatusOK))
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("outcomes (-want +got):\n%s", diff)
 		}
@@ -334,7 +334,7 @@ func getMany(t *testing.T, _ *server, a *app) {
 	r := a.world(t, "runs", "getMany", []string{one, unknown, two}, map[string]string{"resolveData": "none"})
 	type run struct{ RunID, Status string }
 	want := []*run{{one, "completed"}, nil, {two, "failed"}}
-	if diff := cmp.Diff(want, decode[[]*run](t, r.want(t, http.StatusOK))); diff != "" {
+	if diff := cmp.Diff(want, decode[[]*run](t, r.Want(t, http.StatusOK))); diff != "" {
 		t.Errorf("runs (-want +got):\n%s", diff)
 	}
 }
@@ -402,7 +402,7 @@ func streamEndpoints(t *testing.T, s *server, a *app) {
 	if live := a.tap.of(id, "/stream/"+name); !strings.Contains(live[len(live)-1].URL.Path, "/v3/") {
 		t.Errorf("the SDK read %s", live[len(live)-1].URL.Path)
 	}
-	names := decode[[]string](t, a.world(t, "streams", "list", id).want(t, http.StatusOK))
+	names := decode[[]string](t, a.world(t, "streams", "list", id).Want(t, http.StatusOK))
 	if diff := cmp.Diff([]string{name}, names); diff != "" {
 		t.Errorf("streams (-want +got):\n%s", diff)
 	}
@@ -421,7 +421,7 @@ func streamEndpoints(t *testing.T, s *server, a *app) {
 			options["cursor"] = cursor
 		}
 		r := a.world(t, "streams", "getChunks", id, name, options)
-		return decode[chunks](t, r.want(t, http.StatusOK))
+		return decode[chunks](t, r.Want(t, http.StatusOK))
 	}
 	first := read("")
 	if len(first.Data) != 3 || first.Cursor == nil || !first.HasMore || !first.Done {

@@ -31,6 +31,14 @@ func tested(usual ...*sdkLine) []*sdkLine {
 	return usual
 }
 
+// newestLine returns the lines for tests of what does not depend on the line: all of them in a long test, else the newest.
+func newestLine() []*sdkLine {
+	if harness.IsLong() {
+		return sdkLines
+	}
+	return sdkLines[len(sdkLines)-1:]
+}
+
 // atLeast reports whether the line has all features of the other.
 func (l *sdkLine) atLeast(other *sdkLine) bool { return l.spec >= other.spec }
 

@@ -13,7 +13,7 @@ import (
 // pythonSDK is a program of the Python SDK's tests on a server whose calls are signed.
 func pythonSDK(t *testing.T, s *server, program ...string) *exec.Cmd {
 	t.Helper()
-	r := request(t, http.MethodPost, s.url()+"/v1/signing-keys", nil).want(t, http.StatusCreated)
+	r := request(t, http.MethodPost, s.url()+"/v1/signing-keys", nil).Want(t, http.StatusCreated)
 	secret := decode[struct{ Secret string }](t, r).Secret
 	cmd := exec.Command("python3", program...)
 	cmd.Dir = "../sdk/python/tests"
@@ -51,7 +51,7 @@ func TestPythonWorkerIsReplaced(t *testing.T) {
 	}
 	first := work()
 	eventually(t, "the worker is registered", func() bool {
-		return request(t, http.MethodGet, s.url()+"/v1/deployments/orders", nil).status == http.StatusOK
+		return request(t, http.MethodGet, s.url()+"/v1/deployments/orders", nil).Status == http.StatusOK
 	})
 	order := teapot("killed")
 	order["seconds"] = 2

@@ -1,12 +1,8 @@
 package e2e
 
 import (
-	"bytes"
 	"encoding/json"
-	"fmt"
-	"io"
 	"net/http"
-	"os/exec"
 	"testing"
 	"time"
 
@@ -23,8 +19,6 @@ type server struct {
 	dsn  string
 	addr string
 	env  []string
-	// proxied is set if clients use proxies. They repeat requests whose answers are lost there.
-	proxied bool
 }
 
 // newServer starts a server on a new database.
@@ -47,9 +41,7 @@ func (s *server) start(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(program, "serve")
-	cmd.Env = append(cleanEnv("DATABASE_URL="+s.dsn, "STEPWELL_LISTEN="+s.addr, "STEPWELL_API_KEY="+apiKey,
-		"STEPWELL_ALLOW_ADDRESSES=loopback", "STEPWELL_LOG=json"), s.env...)
+	cmd := harness.Serve(program, s.dsn, apiKey, append([]string{"STEPWELL_LISTEN=" + s.addr}, s.env...)...)
 	s.process, s.addr = startProcess(t, "server", cmd, harness.ServerReady)
 }
 
@@ -62,7 +54,7 @@ func (s *server) register(t *testing.T, deployment, url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	request(t, http.MethodPut, s.url()+"/v1/deployments/"+deployment, body).want(t, http.StatusOK)
+	request(t, http.MethodPut, s.url()+"/v1/deployments/"+deployment, body).Want(t, http.StatusOK)
 }
 
 // appKey creates an API key for an app, with the write role, as recommended for production.
@@ -70,8 +62,8 @@ func (s *server) appKey(t *testing.T) string {
 	t.Helper()
 	var made struct{ Key string }
 	answer := request(t, http.MethodPost, s.url()+"/v1/keys", []byte(`{"name":"app","role":"write"}`))
-	answer.want(t, http.StatusCreated)
-	if err := json.Unmarshal(answer.body, &made); err != nil || made.Key == "" {
+	answer.Want(t, http.StatusCreated)
+	if err := json.Unmarshal(answer.Body, &made); err != nil || made.Key == "" {
 		t.Fatalf("got no key: %v", err)
 	}
 	return made.Key
@@ -87,15 +79,6 @@ func (s *server) app(t *testing.T, l *sdkLine, deployment string) *app {
 	return a
 }
 
-// response is the result of an HTTP request.
-type response struct {
-	what   string
-	status int
-	header http.Header
-	body   []byte
-	err    error // set if there is no response, or only part of one
-}
-
 // request sends a request with the API key and reads the whole answer.
 func request(t *testing.T, method, url string, body []byte) response {
 	t.Helper()
@@ -105,55 +88,17 @@ func request(t *testing.T, method, url string, body []byte) response {
 // requestWith is request with one additional header.
 func requestWith(t *testing.T, method, url string, body []byte, header, value string) response {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+apiKey)
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set(header, value)
-	r := response{what: method + " " + url}
-	resp, err := client.Do(req)
-	if err != nil {
-		r.err = err
-		return r
-	}
-	defer func() { _ = resp.Body.Close() }()
-	r.status, r.header = resp.StatusCode, resp.Header
-	r.body, r.err = io.ReadAll(resp.Body)
-	return r
+	return harness.Send(t.Context(), client, method, url, apiKey, body, header, value)
 }
 
 // client is for requests other than streams, which have no time limit. It does not reuse connections: Node closes idle
 // ones after 5 s, and Go does not retry a POST that hits such a close.
 var client = &http.Client{Timeout: timeout, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// problem returns an error unless the response has the status.
-func (r response) problem(status int) error {
-	if r.err != nil {
-		return fmt.Errorf("%s: %w", r.what, r.err)
-	}
-	if r.status != status {
-		return fmt.Errorf("%s answered %d %.300s; want %d", r.what, r.status, r.body, status)
-	}
-	return nil
-}
-
-func (r response) want(t *testing.T, status int) response {
-	t.Helper()
-	if err := r.problem(status); err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
 // decode decodes a JSON body.
-func decode[T any](t *testing.T, r response) (v T) {
+func decode[T any](t *testing.T, r response) T {
 	t.Helper()
-	if err := json.Unmarshal(r.body, &v); err != nil {
-		t.Fatalf("%s answered %.300s: %v", r.what, r.body, err)
-	}
-	return v
+	return harness.Decode[T](t, r)
 }
 
 // pause waits, for tests of behavior over time.

@@ -27,7 +27,7 @@ var ways = []struct {
 func TestSkew(t *testing.T) {
 	t.Parallel()
 	skipIfShort(t)
-	for _, l := range sdkLines {
+	for _, l := range newestLine() {
 		for _, way := range ways {
 			t.Run(l.name+", "+way.name, func(t *testing.T) {
 				t.Parallel()

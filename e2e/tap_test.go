@@ -117,6 +117,31 @@ func (tp *tap) of(runID string, endings ...string) (found []*call) {
 	return found
 }
 
+// wantLongPoll checks that one request for the run's status, sent before the run ended, was held until then, and no
+// longer.
+func (tp *tap) wantLongPoll(t *testing.T, runID string, ended time.Time) {
+	t.Helper()
+	var asked []*call
+	eventually(t, "the status of "+runID+" is answered", func() bool {
+		asked = tp.of(runID, "/status")
+		return len(asked) > 0
+	})
+	late := asked[0].at.Sub(ended)
+	t.Logf("the answer came %s after the run's end", late)
+	var run runEntity
+	if err := wireCBOR.Unmarshal(asked[0].answer.Bytes(), &run); err != nil {
+		t.Fatal(err)
+	}
+	held := asked[0].took
+	if len(asked) != 1 || run.Status != "completed" || held < late || late > 5*time.Second {
+		t.Errorf("%d requests for the status of %s; the first was held for %s, and answered %s, %s after the end",
+			len(asked), runID, held, run.Status, late)
+	}
+	if wait := asked[0].URL.Query().Get("waitMs"); strings.TrimLeft(wait, "0123456789") != "" || wait == "" {
+		t.Errorf("waitMs=%q", wait)
+	}
+}
+
 // wantCorrectDeltas checks the events that the answers to all writes contain because the writers did not know them
 // (protocol: delta, and skipped slots): exactly those after the position that the request names, up to the written
 // event.

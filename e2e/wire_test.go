@@ -52,9 +52,9 @@ var wireCBOR = func() cbor.DecMode {
 // get requests a path and decodes the CBOR answer.
 func get[T any](t *testing.T, s *server, path string) (v T) {
 	t.Helper()
-	r := request(t, http.MethodGet, s.url()+"/sdk"+path, nil).want(t, http.StatusOK)
-	if err := wireCBOR.Unmarshal(r.body, &v); err != nil {
-		t.Fatalf("%s: %v", r.what, err)
+	r := request(t, http.MethodGet, s.url()+"/sdk"+path, nil).Want(t, http.StatusOK)
+	if err := wireCBOR.Unmarshal(r.Body, &v); err != nil {
+		t.Fatalf("%s: %v", r.What, err)
 	}
 	return v
 }
@@ -74,20 +74,20 @@ func (s *server) events(t *testing.T, runID string) []event {
 	cursor := ""
 	for {
 		url := fmt.Sprintf("%s/sdk/v4/runs/%s/events?limit=%d&cursor=%s", s.url(), runID, pageSize, cursor)
-		r := request(t, http.MethodGet, url, nil).want(t, http.StatusOK)
-		if got := r.header.Get("Content-Type"); got != "application/vnd.workflow.v4-frames" {
-			t.Fatalf("%s: content type %q", r.what, got)
+		r := request(t, http.MethodGet, url, nil).Want(t, http.StatusOK)
+		if got := r.Header.Get("Content-Type"); got != "application/vnd.workflow.v4-frames" {
+			t.Fatalf("%s: content type %q", r.What, got)
 		}
-		events, end, err := readFrames(r.body)
+		events, end, err := readFrames(r.Body)
 		if err != nil {
-			t.Fatalf("%s: %v", r.what, err)
+			t.Fatalf("%s: %v", r.What, err)
 		}
 		all = append(all, events...)
 		if !end.HasMore {
 			return all
 		}
 		if end.Next == "" || end.Next == cursor || len(events) == 0 {
-			t.Fatalf("%s: hasMore without a usable cursor: %+v", r.what, end)
+			t.Fatalf("%s: hasMore without a usable cursor: %+v", r.What, end)
 		}
 		cursor = end.Next
 	}

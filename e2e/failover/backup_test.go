@@ -34,8 +34,8 @@ func (s *server) feed(cursor string, limit string) (page feedPage) {
 		query.Set("cursor", cursor)
 	}
 	got := s.send(s.t.Context(), http.MethodGet, "/v1/events?"+query.Encode(), nil)
-	if err := json.Unmarshal(got.body, &page); err != nil {
-		s.t.Fatalf("events after %q: %d %s, %v, %v", cursor, got.status, got.body, got.err, err)
+	if err := json.Unmarshal(got.Body, &page); err != nil {
+		s.t.Fatalf("events after %q: %d %s, %v, %v", cursor, got.Status, got.Body, got.Err, err)
 	}
 	return page
 }

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -31,33 +30,11 @@ func TestClockAheadDelaysNothing(t *testing.T) {
 	harness.SkipIfShort(t)
 	f := httptest.NewServer(http.HandlerFunc(waitTwoSeconds))
 	defer f.Close()
-	program, err := harness.FastServerProgram()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(program, "serve")
-	cmd.Env = harness.CleanEnv("DATABASE_URL="+postgresBehind(t), "STEPWELL_LISTEN=127.0.0.1:0",
-		"STEPWELL_API_KEY="+clockKey, "STEPWELL_ALLOW_ADDRESSES=loopback", "STEPWELL_LOG=json",
-		"STEPWELL_DELIVERIES=1") // so that all messages need tickets
-	_, addr := harness.Start(t, "server", cmd, harness.ServerReady)
+	_, url := harness.StartFastServer(t, postgresBehind(t), clockKey, "STEPWELL_DELIVERIES=1") // so that all messages need tickets
 	call := func(method, path, body string) string {
 		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+addr+path, bytes.NewReader([]byte(body)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Authorization", "Bearer "+clockKey)
-		req.Header.Set("Content-Type", "application/json")
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = resp.Body.Close() }()
-		answer, err := io.ReadAll(resp.Body)
-		if err != nil || resp.StatusCode/100 != 2 {
-			t.Fatalf("%s %s: got %d %s, %v", method, path, resp.StatusCode, answer, err)
-		}
-		return string(answer)
+		r := harness.Send(t.Context(), http.DefaultClient, method, url+path, clockKey, []byte(body))
+		return string(r.Want(t, http.StatusOK, http.StatusCreated).Body)
 	}
 	call(http.MethodPut, "/v1/deployments/f", fmt.Sprintf(`{"url": %q}`, f.URL))
 	started := time.Now()

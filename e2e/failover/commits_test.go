@@ -74,10 +74,10 @@ func TestUnavailableDatabaseIs503(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		got := s.send(ctx, request.method, request.path, request.body)
 		cancel()
-		if got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" ||
-			!strings.Contains(string(got.body), "database_unavailable") {
-			t.Errorf("%s %s without the database: got %d %s, Retry-After %q, %v", request.method, request.path, got.status,
-				got.body, got.header.Get("Retry-After"), got.err)
+		if got.Status != http.StatusServiceUnavailable || got.Header.Get("Retry-After") == "" ||
+			!strings.Contains(string(got.Body), "database_unavailable") {
+			t.Errorf("%s %s without the database: got %d %s, Retry-After %q, %v", request.method, request.path, got.Status,
+				got.Body, got.Header.Get("Retry-After"), got.Err)
 		}
 	}
 	a.start()
@@ -88,9 +88,9 @@ func TestUnavailableDatabaseIs503(t *testing.T) {
 func (s *server) metric(name string) float64 {
 	s.t.Helper()
 	a := s.send(s.t.Context(), http.MethodGet, "/metrics", nil)
-	found := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindSubmatch(a.body)
+	found := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindSubmatch(a.Body)
 	if found == nil {
-		s.t.Fatalf("/metrics has no %s: %d %v", name, a.status, a.err)
+		s.t.Fatalf("/metrics has no %s: %d %v", name, a.Status, a.Err)
 	}
 	value, err := strconv.ParseFloat(string(found[1]), 64)
 	if err != nil {

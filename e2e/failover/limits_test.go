@@ -131,8 +131,8 @@ func newLimitedLoad(t *testing.T, a *node) *limitedLoad {
 		"limits/gateway":      map[string]int{"perKey": 2},
 		"limits/mail":         map[string]any{"rate": map[string]any{"limit": mailRate, "per": "1s", "burst": mailRate / 2}},
 	} {
-		if got := l.servers[0].Load().send(t.Context(), http.MethodPut, "/v1/"+path, body); got.status != http.StatusOK {
-			t.Fatalf("PUT /v1/%s: got %d %s, %v", path, got.status, got.body, got.err)
+		if got := l.servers[0].Load().send(t.Context(), http.MethodPut, "/v1/"+path, body); got.Status != http.StatusOK {
+			t.Fatalf("PUT /v1/%s: got %d %s, %v", path, got.Status, got.Body, got.Err)
 		}
 	}
 	return l
@@ -214,11 +214,11 @@ func (l *limitedLoad) send(method, path string, body any, wanted func(body []byt
 		switch {
 		case l.t.Context().Err() != nil:
 			return false
-		case last.err == nil && (last.status == http.StatusOK || last.status == http.StatusCreated) && wanted(last.body):
+		case last.Err == nil && (last.Status == http.StatusOK || last.Status == http.StatusCreated) && wanted(last.Body):
 			return true
 		}
 	}
-	l.t.Errorf("%s %s: not within %s; last: %d %s %v", method, path, 2*timeout, last.status, last.body, last.err)
+	l.t.Errorf("%s %s: not within %s; last: %d %s %v", method, path, 2*timeout, last.Status, last.Body, last.Err)
 	return false
 }
 

@@ -73,7 +73,7 @@ func TestStalePrimaryIsRefused(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_, got := s.startRun(ctx, "fourth")
-		refusedByServer = refusedByServer || got.status == http.StatusServiceUnavailable
+		refusedByServer = refusedByServer || got.Status == http.StatusServiceUnavailable
 		return refusedByServer && strings.Contains(s.Output(), reason)
 	})
 	s.awaitReadiness(http.StatusServiceUnavailable)

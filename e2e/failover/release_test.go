@@ -127,7 +127,7 @@ func writeRelease(t *testing.T, file string) {
 			s.must(http.MethodPost, "/v1/runs/"+run.ID+"/cancel", map[string]any{}, nil)
 		}
 		eventually(t, want.workflow+" is at "+want.until, func() bool {
-			return bytes.Contains(s.send(t.Context(), http.MethodGet, "/v1/runs/"+run.ID+"/events", nil).body, []byte(want.until))
+			return bytes.Contains(s.send(t.Context(), http.MethodGet, "/v1/runs/"+run.ID+"/events", nil).Body, []byte(want.until))
 		})
 	}
 	s.Stop(t)
@@ -202,12 +202,12 @@ func (s *server) runOf(workflow string) releaseRun {
 func (s *server) must(method, path string, body, into any) {
 	s.t.Helper()
 	got := s.send(s.t.Context(), method, path, body)
-	if got.err != nil || got.status >= http.StatusBadRequest {
-		s.t.Fatalf("%s %s: got %d %s, %v", method, path, got.status, got.body, got.err)
+	if got.Err != nil || got.Status >= http.StatusBadRequest {
+		s.t.Fatalf("%s %s: got %d %s, %v", method, path, got.Status, got.Body, got.Err)
 	}
 	if into != nil {
-		if err := json.Unmarshal(got.body, into); err != nil {
-			s.t.Fatalf("%s %s: %v in %s", method, path, err, got.body)
+		if err := json.Unmarshal(got.Body, into); err != nil {
+			s.t.Fatalf("%s %s: %v in %s", method, path, err, got.Body)
 		}
 	}
 }

@@ -1,12 +1,9 @@
 package failover
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"io"
 	"net/http"
-	"os/exec"
 	"strconv"
 	"testing"
 	"time"
@@ -41,56 +38,19 @@ type server struct {
 // startServer starts a server on the database, and registers the deployment f.
 func startServer(t *testing.T, databaseURL string) *server {
 	t.Helper()
-	program, err := harness.FastServerProgram()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(program, "serve")
-	cmd.Env = harness.CleanEnv("DATABASE_URL="+databaseURL, "STEPWELL_LISTEN=127.0.0.1:0",
-		"STEPWELL_API_KEY="+adminKey, "STEPWELL_ALLOW_ADDRESSES=loopback", "STEPWELL_LOG=json")
-	p, addr := harness.Start(t, "server", cmd, harness.ServerReady)
-	s := &server{Process: p, t: t, url: "http://" + addr}
-	got := s.send(t.Context(), http.MethodPut, "/v1/deployments/f", map[string]string{"url": "http://127.0.0.1:9"})
-	if got.status != http.StatusOK {
-		t.Fatalf("PUT /v1/deployments/f: got %d %s, %v", got.status, got.body, got.err)
-	}
+	s := &server{t: t}
+	s.Process, s.url = harness.StartFastServer(t, databaseURL, adminKey)
+	s.send(t.Context(), http.MethodPut, "/v1/deployments/f", map[string]string{"url": "http://127.0.0.1:9"}).
+		Want(t, http.StatusOK)
 	return s
 }
 
-// answer is the answer to a request. Err is set if there is none.
-type answer struct {
-	status int
-	header http.Header
-	body   []byte
-	err    error
-}
+// answer is the answer to a request.
+type answer = harness.Response
 
 // send sends a request with the JSON of the given value, if that is not nil, and pairs of names and values of headers.
 func (s *server) send(ctx context.Context, method, path string, body any, headers ...string) answer {
-	data := []byte{}
-	if body != nil {
-		var err error
-		if data, err = json.Marshal(body); err != nil {
-			return answer{err: err}
-		}
-	}
-	req, err := http.NewRequestWithContext(ctx, method, s.url+path, bytes.NewReader(data))
-	if err != nil {
-		return answer{err: err}
-	}
-	req.Header.Set("Authorization", "Bearer "+adminKey)
-	req.Header.Set("Content-Type", "application/json")
-	for i := 0; i < len(headers); i += 2 {
-		req.Header.Set(headers[i], headers[i+1])
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return answer{err: err}
-	}
-	defer func() { _ = resp.Body.Close() }()
-	a := answer{status: resp.StatusCode, header: resp.Header}
-	a.body, a.err = io.ReadAll(resp.Body)
-	return a
+	return harness.Send(ctx, http.DefaultClient, method, s.url+path, adminKey, body, headers...)
 }
 
 // startRun starts a run that does nothing for an hour.
@@ -99,8 +59,8 @@ func (s *server) startRun(ctx context.Context, key string) (id string, a answer)
 		"workflow": "w", "deployment": "f", "idempotencyKey": key, "delay": "1h",
 	})
 	var run struct{ ID string }
-	if a.status == http.StatusOK || a.status == http.StatusCreated {
-		_ = json.Unmarshal(a.body, &run) // an empty ID is no run
+	if a.Status == http.StatusOK || a.Status == http.StatusCreated {
+		_ = json.Unmarshal(a.Body, &run) // an empty ID is no run
 	}
 	return run.ID, a
 }
@@ -118,7 +78,7 @@ func (s *server) mustStartRun(key string, patience time.Duration) (id string) {
 		patience *= 2
 		if time.Now().After(deadline) {
 			s.t.Errorf("the server did not accept run %s within %s; last: %d %s %v",
-				key, timeout, last.status, last.body, last.err)
+				key, timeout, last.Status, last.Body, last.Err)
 			return ""
 		}
 	}
@@ -127,7 +87,7 @@ func (s *server) mustStartRun(key string, patience time.Duration) (id string) {
 // readiness returns the status and the text of /readyz.
 func (s *server) readiness() (status int, text string) {
 	a := s.send(context.Background(), http.MethodGet, "/readyz", nil)
-	return a.status, string(a.body)
+	return a.Status, string(a.Body)
 }
 
 // awaitReadiness waits until /readyz has the status, and returns its text.

@@ -84,12 +84,12 @@ func TestSilentDatabaseIs503(t *testing.T) {
 	}))
 	t.Cleanup(function.Close)
 	t.Cleanup(finish)
-	if got := s.send(t.Context(), http.MethodPut, "/v1/deployments/slow", map[string]string{"url": function.URL}); got.status != http.StatusOK {
-		t.Fatalf("register: %d %s %v", got.status, got.body, got.err)
+	if got := s.send(t.Context(), http.MethodPut, "/v1/deployments/slow", map[string]string{"url": function.URL}); got.Status != http.StatusOK {
+		t.Fatalf("register: %d %s %v", got.Status, got.Body, got.Err)
 	}
 	id, got := s.startRunOf(t.Context(), "slow")
 	if id == "" {
-		t.Fatalf("start: %d %s %v", got.status, got.body, got.err)
+		t.Fatalf("start: %d %s %v", got.Status, got.Body, got.Err)
 	}
 	eventually(t, "the function is called", func() bool { return calls.Load() == 1 })
 	ended := make(chan answer, 2)
@@ -98,7 +98,7 @@ func TestSilentDatabaseIs503(t *testing.T) {
 	stream := s.open(following, "/v1/runs/"+id+"/events/stream")
 	go func() {
 		_, err := io.Copy(io.Discard, stream)
-		ended <- answer{err: err}
+		ended <- answer{Err: err}
 	}()
 	go func() { ended <- s.send(following, http.MethodGet, "/v1/runs/"+id+"/wait?timeout=60s", nil) }()
 
@@ -120,7 +120,7 @@ func TestSilentDatabaseIs503(t *testing.T) {
 	s.awaitReadiness(http.StatusOK)
 	eventually(t, "the run ends", func() bool {
 		got := s.send(t.Context(), http.MethodGet, "/v1/runs/"+id, nil)
-		return strings.Contains(string(got.body), `"completed"`)
+		return strings.Contains(string(got.Body), `"completed"`)
 	})
 	if n := calls.Load(); n != 1 {
 		t.Errorf("the function was called %d times", n)
@@ -150,11 +150,11 @@ func (s *server) want503(runID string) {
 			defer cancel()
 			began := time.Now()
 			got := s.send(ctx, request.method, request.path, request.body)
-			s.t.Logf("%s %s: %d after %s", request.method, request.path, got.status, time.Since(began))
-			if got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" ||
-				!strings.Contains(string(got.body), "database_unavailable") {
-				s.t.Errorf("%s %s: got %d %s, Retry-After %q, %v", request.method, request.path, got.status, got.body,
-					got.header.Get("Retry-After"), got.err)
+			s.t.Logf("%s %s: %d after %s", request.method, request.path, got.Status, time.Since(began))
+			if got.Status != http.StatusServiceUnavailable || got.Header.Get("Retry-After") == "" ||
+				!strings.Contains(string(got.Body), "database_unavailable") {
+				s.t.Errorf("%s %s: got %d %s, Retry-After %q, %v", request.method, request.path, got.Status, got.Body,
+					got.Header.Get("Retry-After"), got.Err)
 			}
 		})
 	}
@@ -165,7 +165,7 @@ func (s *server) want503(runID string) {
 func (s *server) startRunOf(ctx context.Context, deployment string) (id string, a answer) {
 	a = s.send(ctx, http.MethodPost, "/v1/runs", map[string]any{"workflow": "w", "deployment": deployment})
 	var run struct{ ID string }
-	_ = json.Unmarshal(a.body, &run) // an empty ID is no run
+	_ = json.Unmarshal(a.Body, &run) // an empty ID is no run
 	return run.ID, a
 }
 

@@ -45,9 +45,9 @@ func TestAcceptedRunsSurvivePromotion(t *testing.T) {
 
 	lost := 0
 	for i, id := range accepted {
-		if got := s.send(t.Context(), http.MethodGet, "/v1/runs/"+id, nil); got.status != http.StatusOK {
+		if got := s.send(t.Context(), http.MethodGet, "/v1/runs/"+id, nil); got.Status != http.StatusOK {
 			lost++
-			t.Logf("run %d (%s) was accepted and is lost: %d %s", i, id, got.status, got.body)
+			t.Logf("run %d (%s) was accepted and is lost: %d %s", i, id, got.Status, got.Body)
 		}
 	}
 	if lost > 0 || early.Load() > 0 {
@@ -70,8 +70,8 @@ func TestRepeatedRequestsWaitForTheStandby(t *testing.T) {
 		return s.send(ctx, http.MethodPost, "/sdk/queues-proxy/api/v3/topic/__wkf_step_a", "x",
 			"Vqs-Deployment-Id", "f", "Vqs-Idempotency-Key", "m", "Vqs-Delay-Seconds", "600")
 	}
-	if got := message(t.Context()); got.status >= 300 || got.err != nil {
-		t.Fatalf("send message: got %d %s %v", got.status, got.body, got.err)
+	if got := message(t.Context()); got.Status >= 300 || got.Err != nil {
+		t.Fatalf("send message: got %d %s %v", got.Status, got.Body, got.Err)
 	}
 
 	b.stop()
@@ -86,18 +86,18 @@ func TestRepeatedRequestsWaitForTheStandby(t *testing.T) {
 	}
 	for i, repeat := range repeats {
 		ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
-		if got := repeat(ctx); got.err == nil {
-			t.Errorf("request %d was answered without the standby: %d %s", i, got.status, got.body)
+		if got := repeat(ctx); got.Err == nil {
+			t.Errorf("request %d was answered without the standby: %d %s", i, got.Status, got.Body)
 		}
 		cancel()
 	}
-	if got := s.send(t.Context(), http.MethodGet, "/v1/runs/"+first, nil); got.status != http.StatusOK {
-		t.Errorf("a read waits for the standby: %d %s %v", got.status, got.body, got.err)
+	if got := s.send(t.Context(), http.MethodGet, "/v1/runs/"+first, nil); got.Status != http.StatusOK {
+		t.Errorf("a read waits for the standby: %d %s %v", got.Status, got.Body, got.Err)
 	}
 	b.start()
 	for i, want := range []int{http.StatusOK, http.StatusConflict, http.StatusOK, http.StatusOK, http.StatusCreated} {
-		if got := repeats[i](t.Context()); got.status != want {
-			t.Errorf("request %d: got %d %s %v, want %d", i, got.status, got.body, got.err, want)
+		if got := repeats[i](t.Context()); got.Status != want {
+			t.Errorf("request %d: got %d %s %v, want %d", i, got.Status, got.Body, got.Err, want)
 		}
 	}
 }
@@ -105,7 +105,7 @@ func TestRepeatedRequestsWaitForTheStandby(t *testing.T) {
 // want sends a POST request and fails the test unless its answer has the status.
 func (s *server) want(status int, path string, body any) {
 	s.t.Helper()
-	if got := s.send(s.t.Context(), http.MethodPost, path, body); got.status != status {
-		s.t.Fatalf("POST %s: got %d %s %v, want %d", path, got.status, got.body, got.err, status)
+	if got := s.send(s.t.Context(), http.MethodPost, path, body); got.Status != status {
+		s.t.Fatalf("POST %s: got %d %s %v, want %d", path, got.Status, got.Body, got.Err, status)
 	}
 }

@@ -71,10 +71,7 @@ func startVersion(t *testing.T, name, program, otherwise, dsn string) (p *harnes
 	if program == "" {
 		program = otherwise
 	}
-	cmd := exec.Command(program, "serve")
-	cmd.Env = harness.CleanEnv("DATABASE_URL="+dsn, "STEPWELL_LISTEN=127.0.0.1:0", "STEPWELL_API_KEY="+upgradeKey,
-		"STEPWELL_ALLOW_ADDRESSES=loopback", "STEPWELL_LOG=json")
-	p, addr := harness.Start(t, name, cmd, harness.ServerReady)
+	p, addr := harness.Start(t, name, harness.Serve(program, dsn, upgradeKey), harness.ServerReady)
 	return p, "http://" + addr
 }
 

@@ -26,15 +26,8 @@ type server string
 // startServer starts a server on a new database.
 func startServer(t *testing.T) server {
 	t.Helper()
-	program, err := harness.FastServerProgram()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(program, "serve")
-	cmd.Env = harness.CleanEnv("DATABASE_URL="+testdb.New(t), "STEPWELL_LISTEN=127.0.0.1:0", "STEPWELL_API_KEY="+apiKey,
-		"STEPWELL_ALLOW_ADDRESSES=loopback", "STEPWELL_LOG=json")
-	_, addr := harness.Start(t, "server", cmd, harness.ServerReady)
-	return server("http://" + addr)
+	_, url := harness.StartFastServer(t, testdb.New(t), apiKey)
+	return server(url)
 }
 
 // call sends a request without a body and returns the answer's status and body.

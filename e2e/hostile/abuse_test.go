@@ -136,14 +136,14 @@ func (a *attack) start(ctx context.Context, workflow, input string) {
 // put makes something of the attacker's project as its admin.
 func (a *attack) put(t *testing.T, path string, body any) response {
 	t.Helper()
-	return a.attacker.send(t, http.MethodPut, path, body).want(t, http.StatusOK, http.StatusCreated)
+	return a.attacker.send(t, http.MethodPut, path, body).Want(t, http.StatusOK, http.StatusCreated)
 }
 
 // putFlow stores a flow as the admin. What a server refuses to store, it may.
 func (a *attack) putFlow(t *testing.T, document string) {
 	t.Helper()
 	body := map[string]string{"document": document}
-	a.attacker.send(t, http.MethodPost, "/v1/flows", body).want(t, http.StatusCreated, http.StatusBadRequest,
+	a.attacker.send(t, http.MethodPost, "/v1/flows", body).Want(t, http.StatusCreated, http.StatusBadRequest,
 		http.StatusUnprocessableEntity)
 }
 
@@ -155,7 +155,7 @@ func each(t *testing.T, n int, do func(i int) response) {
 	for worker := range workers {
 		all.Go(func() {
 			for i := worker; i < n; i += workers {
-				if err := do(i).problem(http.StatusOK, http.StatusCreated, http.StatusNoContent); err != nil {
+				if err := do(i).Problem(http.StatusOK, http.StatusCreated, http.StatusNoContent); err != nil {
 					t.Error(err)
 				}
 			}

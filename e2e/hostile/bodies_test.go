@@ -60,7 +60,7 @@ func (f *fixture) wantServed(t *testing.T) {
 	t.Helper()
 	for range 10 {
 		id := f.victim.start(t, "three", largeInput)
-		f.victim.send(t, http.MethodGet, "/v1/runs/"+id, nil).want(t, http.StatusOK)
+		f.victim.send(t, http.MethodGet, "/v1/runs/"+id, nil).Want(t, http.StatusOK)
 	}
 }
 

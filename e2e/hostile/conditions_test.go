@@ -43,8 +43,8 @@ func largePattern(i int) string {
 // signalWork is the number of signals that have not been dispatched completely.
 func (n tenant) signalWork(t *testing.T) int {
 	t.Helper()
-	r := n.send(t, http.MethodGet, "/v1/messages", nil).want(t, http.StatusOK)
-	return strings.Count(string(r.body), `"work":"signal"`)
+	r := n.send(t, http.MethodGet, "/v1/messages", nil).Want(t, http.StatusOK)
+	return strings.Count(string(r.Body), `"work":"signal"`)
 }
 
 // TestConditionsLeaveRoomForOthers sends six signals by a key of role invoke. They evaluate the most expensive
@@ -55,7 +55,7 @@ func TestConditionsLeaveRoomForOthers(t *testing.T) {
 	n.openHooks(t, "refused", 1, largePattern)
 	harness.Eventually(t, "the large pattern is refused", func() bool {
 		r := n.send(t, http.MethodGet, "/v1/messages", nil)
-		return strings.Contains(string(r.body), "the patterns are too large")
+		return strings.Contains(string(r.Body), "the patterns are too large")
 	})
 	run := n.openHooks(t, "attack", attackHooks, func(i int) string {
 		return fmt.Sprintf(`data.l.all(a, data.l.all(b, a + b + %d.0 >= 0.0))`, i)
@@ -67,14 +67,14 @@ func TestConditionsLeaveRoomForOthers(t *testing.T) {
 	for run, hooks := range map[string]int{run: attackHooks, large: largeConditions, old: largeConditions} {
 		harness.Eventually(t, "the hooks are open", func() bool {
 			r := n.send(t, http.MethodGet, "/v1/runs/"+run+"/hooks?limit=1000", nil)
-			return strings.Count(string(r.body), `"token"`) == hooks
+			return strings.Count(string(r.Body), `"token"`) == hooks
 		})
 	}
 	f.plantConditions(t, old)
 	data := map[string]any{"data": map[string]any{"s": strings.Repeat("a", 400), "l": make([]int, 20_000)}}
 	f.wantUnharmed(t, func() func() {
 		for range attackSignals {
-			send(t, n.invoke, http.MethodPost, f.url+"/v1/signals/attack", data).want(t, http.StatusAccepted)
+			send(t, n.invoke, http.MethodPost, f.url+"/v1/signals/attack", data).Want(t, http.StatusAccepted)
 		}
 		return func() {
 			if n.signalWork(t) == 0 {

@@ -21,12 +21,12 @@ func TestErrorsOfMessagesHideTheNetwork(t *testing.T) {
 	f := newFixture(t)
 	operator := tenant{url: f.url, admin: adminKey}
 	for name, of := range map[string]tenant{"project": f.attacker, "operator": operator} {
-		of.send(t, http.MethodPut, "/v1/deployments/dead", map[string]string{"url": "http://localhost:1"}).want(t, http.StatusOK)
+		of.send(t, http.MethodPut, "/v1/deployments/dead", map[string]string{"url": "http://localhost:1"}).Want(t, http.StatusOK)
 		of.send(t, http.MethodPost, "/v1/runs", map[string]any{"workflow": "w", "deployment": "dead"}).
-			want(t, http.StatusCreated)
+			Want(t, http.StatusCreated)
 		var shown string
 		harness.Eventually(t, "a call has failed", func() bool {
-			r := of.send(t, http.MethodGet, "/v1/messages", nil).want(t, http.StatusOK)
+			r := of.send(t, http.MethodGet, "/v1/messages", nil).Want(t, http.StatusOK)
 			for _, m := range decode[struct{ Data []struct{ LastError string } }](t, r).Data {
 				shown = m.LastError
 			}
@@ -45,7 +45,7 @@ func TestRequestsWithoutAValidKeyAreLogged(t *testing.T) {
 	f := newFixture(t)
 	const guesses = 300
 	for range guesses {
-		send(t, "sk_guess_0123456789abcdef", http.MethodGet, f.url+"/v1/runs", nil).want(t, http.StatusUnauthorized)
+		send(t, "sk_guess_0123456789abcdef", http.MethodGet, f.url+"/v1/runs", nil).Want(t, http.StatusUnauthorized)
 	}
 	log := f.Output()
 	if n := strings.Count(log, "request without a valid key"); n != 1 || !strings.Contains(log, `"address":"127.0.0.1"`) {
@@ -54,8 +54,8 @@ func TestRequestsWithoutAValidKeyAreLogged(t *testing.T) {
 	if strings.Contains(log, "sk_guess") {
 		t.Error("the log has the key")
 	}
-	metrics := send(t, adminKey, http.MethodGet, f.url+"/metrics", nil).want(t, http.StatusOK)
-	if want := fmt.Sprintf("stepwell_unauthorized_requests_total %d\n", guesses); !strings.Contains(string(metrics.body), want) {
+	metrics := send(t, adminKey, http.MethodGet, f.url+"/metrics", nil).Want(t, http.StatusOK)
+	if want := fmt.Sprintf("stepwell_unauthorized_requests_total %d\n", guesses); !strings.Contains(string(metrics.Body), want) {
 		t.Errorf("the metrics lack %s", want)
 	}
 }
@@ -65,10 +65,10 @@ func TestCancelsAreAudited(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	one, two := f.attacker.start(t, "hang", 1), f.attacker.start(t, "hang", 1)
-	f.attacker.send(t, http.MethodPost, "/v1/runs/"+one+"/cancel", map[string]string{}).want(t, http.StatusOK)
-	f.attacker.send(t, http.MethodPost, "/v1/runs/"+one+"/cancel", map[string]string{}).want(t, http.StatusOK)
-	f.attacker.send(t, http.MethodPost, "/v1/runs/cancel", map[string]string{"workflow": "hang"}).want(t, http.StatusOK)
-	r := f.attacker.send(t, http.MethodGet, "/v1/audit?order=asc", nil).want(t, http.StatusOK)
+	f.attacker.send(t, http.MethodPost, "/v1/runs/"+one+"/cancel", map[string]string{}).Want(t, http.StatusOK)
+	f.attacker.send(t, http.MethodPost, "/v1/runs/"+one+"/cancel", map[string]string{}).Want(t, http.StatusOK)
+	f.attacker.send(t, http.MethodPost, "/v1/runs/cancel", map[string]string{"workflow": "hang"}).Want(t, http.StatusOK)
+	r := f.attacker.send(t, http.MethodGet, "/v1/audit?order=asc", nil).Want(t, http.StatusOK)
 	var got []string
 	for _, a := range decode[struct {
 		Data []struct{ Actor, Address, Action, Subject string }

@@ -22,14 +22,14 @@ func TestSignedHooksCannotBeForged(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	n := f.attacker
-	n.send(t, http.MethodPut, "/v1/secrets/gh", map[string]any{"values": []string{"secret"}}).want(t, http.StatusOK, http.StatusCreated)
+	n.send(t, http.MethodPut, "/v1/secrets/gh", map[string]any{"values": []string{"secret"}}).Want(t, http.StatusOK, http.StatusCreated)
 	run := n.start(t, "hooks", []any{
 		map[string]any{"type": "openHook", "id": "0", "token": "signed", "webhook": map[string]any{"verify": "github", "secret": "gh"}},
 		map[string]any{"type": "openHook", "id": "1", "token": "open", "signal": map[string]any{"name": "s"}},
 	})
 	hooks := "/v1/runs/" + run + "/hooks"
 	harness.Eventually(t, "the hooks are open", func() bool {
-		return strings.Count(string(n.send(t, http.MethodGet, hooks, nil).body), `"token"`) == 2
+		return strings.Count(string(n.send(t, http.MethodGet, hooks, nil).Body), `"token"`) == 2
 	})
 	write := n.newKey(t, "write")
 	forged := map[string]any{"payload": map[string]any{"request": "hreq_1", "method": "POST", "body": map[string]any{"paid": true}}}
@@ -37,19 +37,19 @@ func TestSignedHooksCannotBeForged(t *testing.T) {
 	for role, key := range map[string]string{"invoke": n.invoke, "write": write, "admin": n.admin} {
 		for _, path := range []string{"/v1/hooks/signed/resume", hooks + "/0/resume"} {
 			r := send(t, key, http.MethodPost, f.url+path, forged)
-			if err := r.problem(http.StatusForbidden); err != nil || !strings.Contains(string(r.body), `"unverified"`) {
-				t.Errorf("%s: %v %s", role, err, r.body)
+			if err := r.Problem(http.StatusForbidden); err != nil || !strings.Contains(string(r.Body), `"unverified"`) {
+				t.Errorf("%s: %v %s", role, err, r.Body)
 			}
 			if role == "admin" {
 				continue
 			}
-			if err := send(t, key, http.MethodPost, f.url+path, accepted).problem(http.StatusForbidden); err != nil {
+			if err := send(t, key, http.MethodPost, f.url+path, accepted).Problem(http.StatusForbidden); err != nil {
 				t.Errorf("%s, who accepts unverified payloads: %v", role, err)
 			}
 		}
 	}
 	n.wantRefusedEvent(t, write, run)
-	send(t, "", http.MethodPost, f.url+"/hooks/attacker/signed", forged).want(t, http.StatusUnauthorized)
+	send(t, "", http.MethodPost, f.url+"/hooks/attacker/signed", forged).Want(t, http.StatusUnauthorized)
 	if got := n.received(t, run); len(got) != 0 {
 		t.Fatalf("the run received %v", got)
 	}
@@ -69,9 +69,9 @@ func TestSignedHooksCannotBeForged(t *testing.T) {
 	if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusAccepted {
 		t.Fatalf("the signed request: %s, %v", resp.Status, err)
 	}
-	n.send(t, http.MethodPost, "/v1/hooks/signed/resume", accepted).want(t, http.StatusOK)
-	send(t, n.invoke, http.MethodPost, f.url+"/v1/hooks/open/resume", forged).want(t, http.StatusOK)
-	send(t, n.invoke, http.MethodPost, f.url+"/v1/signals/s", map[string]any{"data": 1}).want(t, http.StatusAccepted)
+	n.send(t, http.MethodPost, "/v1/hooks/signed/resume", accepted).Want(t, http.StatusOK)
+	send(t, n.invoke, http.MethodPost, f.url+"/v1/hooks/open/resume", forged).Want(t, http.StatusOK)
+	send(t, n.invoke, http.MethodPost, f.url+"/v1/signals/s", map[string]any{"data": 1}).Want(t, http.StatusAccepted)
 	want := []string{"0 webhook github", "0 api ", "1 api ", "1 signal "}
 	harness.Eventually(t, "all payloads are recorded", func() bool { return len(n.received(t, run)) == len(want) })
 	if got := n.received(t, run); fmt.Sprint(got) != fmt.Sprint(want) {
@@ -83,7 +83,7 @@ func TestSignedHooksCannotBeForged(t *testing.T) {
 func (n tenant) newKey(t *testing.T, role string) string {
 	t.Helper()
 	made := send(t, adminKey, http.MethodPost, n.url+"/v1/keys", map[string]string{"project": n.name, "name": role, "role": role})
-	return decode[struct{ Key string }](t, made.want(t, http.StatusCreated)).Key
+	return decode[struct{ Key string }](t, made.Want(t, http.StatusCreated)).Key
 }
 
 // received returns the hook, the way and the scheme of each payload that the run received.
@@ -94,7 +94,7 @@ func (n tenant) received(t *testing.T, run string) (list []string) {
 			Type, CorrelationID string
 			Data                struct{ Via, Verified string }
 		} `json:"data"`
-	}](t, n.send(t, http.MethodGet, "/v1/runs/"+run+"/events?limit=100", nil).want(t, http.StatusOK))
+	}](t, n.send(t, http.MethodGet, "/v1/runs/"+run+"/events?limit=100", nil).Want(t, http.StatusOK))
 	for _, e := range events.Events {
 		if e.Type == "hook_received" {
 			list = append(list, fmt.Sprintf("%s %s %s", e.CorrelationID, e.Data.Via, e.Data.Verified))

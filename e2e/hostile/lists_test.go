@@ -48,7 +48,7 @@ func TestSmallPayloadsThatAreMuchWork(t *testing.T) {
 	seen, cursor := 0, ""
 	for range 2 {
 		start := time.Now()
-		r := f.attacker.send(t, http.MethodGet, path+cursor, nil).want(t, http.StatusOK)
+		r := f.attacker.send(t, http.MethodGet, path+cursor, nil).Want(t, http.StatusOK)
 		took := time.Since(start)
 		got := decode[struct {
 			Data   []struct{ Seq int }

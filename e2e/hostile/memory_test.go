@@ -94,7 +94,7 @@ func TestUnreadPayloadsTakeBoundedMemory(t *testing.T) {
 		r := n.send(t, http.MethodPost, "/v1/runs", map[string]string{
 			"workflow": "three", "deployment": "f", "delay": "1h", "input": input,
 		})
-		return "/v1/runs/" + decode[struct{ ID string }](t, r.want(t, http.StatusCreated)).ID + "/events/1/payload"
+		return "/v1/runs/" + decode[struct{ ID string }](t, r.Want(t, http.StatusCreated)).ID + "/events/1/payload"
 	}
 	large := strings.Repeat("x", 40<<20)
 	path, small := payload(f.attacker, large), payload(f.victim, largeInput)
@@ -120,12 +120,12 @@ func TestUnreadPayloadsTakeBoundedMemory(t *testing.T) {
 		t.Errorf("the answers differ (-want +got):\n%s", diff)
 	}
 	f.wantServed(t)
-	f.victim.send(t, http.MethodGet, small, nil).want(t, http.StatusOK)
+	f.victim.send(t, http.MethodGet, small, nil).Want(t, http.StatusOK)
 	f.wantMemory(t, before+3*40)
 
 	slow.close()
 	harness.Eventually(t, "the payload can be read again", func() bool {
 		r := f.attacker.send(t, http.MethodGet, path, nil)
-		return r.status == http.StatusOK && len(r.body) == len(large)+len(`""`)
+		return r.Status == http.StatusOK && len(r.Body) == len(large)+len(`""`)
 	})
 }

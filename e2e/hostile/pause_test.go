@@ -19,7 +19,7 @@ func TestAFloodIsStopped(t *testing.T) {
 		"on": map[string]any{"webhook": map[string]any{}}, "start": map[string]string{"workflow": "one"},
 	})
 	webhook := f.url + decode[struct{ Path string }](t, trigger).Path
-	send(t, "", http.MethodPost, webhook, map[string]any{}).want(t, http.StatusAccepted)
+	send(t, "", http.MethodPost, webhook, map[string]any{}).Want(t, http.StatusAccepted)
 	a.start(t.Context(), "bomb", "null")
 	open := func() int {
 		r := n.send(t, http.MethodGet, "/v1/runs/count?workflow=bomb&status=running", nil)
@@ -27,23 +27,23 @@ func TestAFloodIsStopped(t *testing.T) {
 	}
 	harness.Eventually(t, "the bomb has gone off", func() bool { return open() >= 50 })
 
-	send(t, adminKey, http.MethodPut, f.url+"/v1/projects/attacker", map[string]any{"paused": true}).want(t, http.StatusOK)
+	send(t, adminKey, http.MethodPut, f.url+"/v1/projects/attacker", map[string]any{"paused": true}).Want(t, http.StatusOK)
 	harness.Eventually(t, "webhooks send their senders away", func() bool {
 		r := send(t, "", http.MethodPost, webhook, map[string]any{})
-		return r.status == http.StatusServiceUnavailable && r.header.Get("Retry-After") == "30"
+		return r.Status == http.StatusServiceUnavailable && r.Header.Get("Retry-After") == "30"
 	})
 	harness.Eventually(t, "all runs have ended", func() bool {
-		r := n.send(t, http.MethodPost, "/v1/runs/cancel", map[string]any{"workflow": "bomb"}).want(t, http.StatusOK)
+		r := n.send(t, http.MethodPost, "/v1/runs/cancel", map[string]any{"workflow": "bomb"}).Want(t, http.StatusOK)
 		return decode[struct{ Matched int }](t, r).Matched == 0
 	})
-	n.send(t, http.MethodPost, "/v1/flows/bomb/versions/1/retire", nil).want(t, http.StatusOK)
+	n.send(t, http.MethodPost, "/v1/flows/bomb/versions/1/retire", nil).Want(t, http.StatusOK)
 	if err := f.victim.runOne(t.Context(), client, 1); err != nil {
 		t.Errorf("another project: %v", err)
 	}
 
-	send(t, adminKey, http.MethodPut, f.url+"/v1/projects/attacker", map[string]any{"paused": false}).want(t, http.StatusOK)
+	send(t, adminKey, http.MethodPut, f.url+"/v1/projects/attacker", map[string]any{"paused": false}).Want(t, http.StatusOK)
 	harness.Eventually(t, "webhooks start runs again", func() bool {
-		return send(t, "", http.MethodPost, webhook, map[string]any{}).status == http.StatusAccepted
+		return send(t, "", http.MethodPost, webhook, map[string]any{}).Status == http.StatusAccepted
 	})
 	if left := open(); left != 0 {
 		t.Errorf("%d runs go on", left)

@@ -39,7 +39,7 @@ func TestBacklogLeavesRoomForOthers(t *testing.T) {
 // deploy registers the attacker's deployment later.
 func (f *fixture) deploy(t *testing.T, url string) {
 	t.Helper()
-	f.attacker.send(t, http.MethodPut, "/v1/deployments/later", map[string]string{"url": url}).want(t, http.StatusOK)
+	f.attacker.send(t, http.MethodPut, "/v1/deployments/later", map[string]string{"url": url}).Want(t, http.StatusOK)
 }
 
 // startLater starts runs of the attacker whose deployment cannot be reached.
@@ -51,7 +51,7 @@ func (f *fixture) startLater(t *testing.T, n int) {
 		all.Go(func() {
 			for range n / 8 {
 				r := f.attacker.send(t, http.MethodPost, "/v1/runs", map[string]any{"workflow": "three", "deployment": "later"})
-				if err := r.problem(http.StatusCreated, http.StatusOK); err != nil {
+				if err := r.Problem(http.StatusCreated, http.StatusOK); err != nil {
 					t.Error(err)
 				}
 			}
@@ -65,7 +65,7 @@ func (f *fixture) openRuns(t *testing.T) int {
 	t.Helper()
 	n := 0
 	for _, status := range []string{"pending", "running"} {
-		r := f.attacker.send(t, http.MethodGet, "/v1/runs?limit=1000&status="+status, nil).want(t, http.StatusOK)
+		r := f.attacker.send(t, http.MethodGet, "/v1/runs?limit=1000&status="+status, nil).Want(t, http.StatusOK)
 		n += len(decode[struct{ Data []json.RawMessage }](t, r).Data)
 	}
 	return n

@@ -18,8 +18,8 @@ func (n tenant) openWebhook(t *testing.T, workflow, token string) string {
 	t.Helper()
 	id := n.start(t, workflow, token)
 	harness.Eventually(t, "the webhook is open", func() bool {
-		r := n.send(t, http.MethodGet, "/v1/runs/"+id+"/events", nil).want(t, http.StatusOK)
-		return bytes.Contains(r.body, []byte(`"hook_created"`))
+		r := n.send(t, http.MethodGet, "/v1/runs/"+id+"/events", nil).Want(t, http.StatusOK)
+		return bytes.Contains(r.Body, []byte(`"hook_created"`))
 	})
 	return "/hooks/" + n.name + "/" + token
 }
@@ -28,7 +28,7 @@ func (n tenant) openWebhook(t *testing.T, workflow, token string) string {
 func (f *fixture) wantAccepted(t *testing.T, path string) {
 	t.Helper()
 	for range 20 {
-		send(t, "", http.MethodPost, f.url+path, largeInput).want(t, http.StatusAccepted)
+		send(t, "", http.MethodPost, f.url+path, largeInput).Want(t, http.StatusAccepted)
 	}
 }
 

@@ -31,7 +31,7 @@ func (f *fixture) victimTimes(t *testing.T) (median, longest time.Duration) {
 	for i := range times {
 		start := time.Now()
 		id := f.victim.start(t, "three", nil)
-		r := f.victim.send(t, http.MethodGet, "/v1/runs/"+id+"/wait?timeout=30s", nil).want(t, http.StatusOK)
+		r := f.victim.send(t, http.MethodGet, "/v1/runs/"+id+"/wait?timeout=30s", nil).Want(t, http.StatusOK)
 		times[i] = time.Since(start)
 		if run := decode[struct{ Status string }](t, r); run.Status != "completed" {
 			t.Fatalf("the victim's run %s is %s, want completed", id, run.Status)

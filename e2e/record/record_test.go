@@ -1,11 +1,8 @@
 package record
 
 import (
-	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"math"
-	"strings"
 	"testing"
 	"time"
 
@@ -77,16 +74,6 @@ func TestValueKeepsAllDistinctions(t *testing.T) {
 	}
 }
 
-func TestSaysDecodesChunks(t *testing.T) {
-	t.Parallel()
-	r := Request{Path: "/v2/runs/r/stream/s", Header: map[string]string{"X-Stream-Multi": "true"}}
-	r.Body = blocks([]byte("one"), []byte{1})
-	want := []any{map[string]any{"$text": "one"}, map[string]any{"$bytes": "AQ=="}}
-	if diff := cmp.Diff(want, r.Says()); diff != "" {
-		t.Errorf("chunks (-want +got):\n%s", diff)
-	}
-}
-
 func TestDiff(t *testing.T) {
 	t.Parallel()
 	parse := func(text string) any {
@@ -114,87 +101,6 @@ func TestDiff(t *testing.T) {
 			t.Parallel()
 			if diff := cmp.Diff(c.lines, Diff("body", parse(c.want), parse(c.got))); diff != "" {
 				t.Errorf("lines (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-// sample returns a recording with one exchange of every kind.
-func sample(t *testing.T) Recording {
-	t.Helper()
-	at := time.Date(2026, 11, 21, 1, 41, 43, 197e6, time.UTC)
-	agent := map[string]string{"User-Agent": "one"}
-	run := map[string]any{"runId": strings.Repeat("r", shortest), "attempt": json.Number("1"), "at": json.Number("1.0")}
-	return Recording{Client: "client 1", Case: "a case", Exchanges: []Exchange{
-		{
-			Clock: at, Request: Request{Method: "POST", Path: "/v4/runs/r/events/x", Header: map[string]string{
-				"User-Agent": "one", "Content-Type": "application/octet-stream",
-			}, Body: blocks(encode(t, map[string]any{"eventType": "x"}), []byte{0, 1})},
-			Answer: Answer{Status: 200, Header: map[string]string{"X": "1"}, Body: map[string]any{"run": run}},
-		},
-		{Clock: at.Add(time.Second), Delivery: &Delivery{Topic: "t", Message: "msg_1", Receipt: "rh_1", Count: 2}},
-		{
-			Clock: at, Request: Request{Method: "GET", Path: "/a<b>", Header: agent},
-			Answer: Answer{Status: 404, Body: []any{run, map[string]any{"again": run}}},
-		},
-		{
-			Clock: at, Request: Request{
-				Method: "PUT", Path: "/t", Header: map[string]string{"User-Agent": "two"}, Body: []byte("text\n"),
-			},
-			Answer: Answer{Status: 204, Cut: true},
-		},
-		{Clock: at, Request: Request{Method: "GET", Path: "/b", Header: agent}, Answer: Answer{Status: 200}},
-	}}
-}
-
-func TestFileRoundTrip(t *testing.T) {
-	t.Parallel()
-	want := sample(t)
-	var file bytes.Buffer
-	if err := want.Write(&file); err != nil {
-		t.Fatal(err)
-	}
-	for part, times := range map[string]int{
-		strings.Repeat("r", shortest):         1, // the run appears once,
-		`{"$same":"1 answer.run"}`:            2, // and is then referenced
-		`"User-Agent":"one"`:                  1, // as the default
-		`"User-Agent":"two"`:                  1,
-		`"says": [{"body":{"$bytes":"AAE="},`: 1,
-		`"/a<b>"`:                             1,
-	} {
-		if n := strings.Count(file.String(), part); n != times {
-			t.Errorf("the file has %d of %s, want %d:\n%s", n, part, times, file.String())
-		}
-	}
-	got, err := Read(&file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("the recording after reading (-want +got):\n%s", diff)
-	}
-}
-
-func TestReadRejectsInvalidFiles(t *testing.T) {
-	t.Parallel()
-	var file bytes.Buffer
-	if err := sample(t).Write(&file); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct{ name, old, new, want string }{
-		{"bytes that differ from their decoded form", `"eventType":"x"`, `"eventType":"y"`, `exchange 1: the decoded form differs from the bytes: says[0].meta.eventType`},
-		{"dangling reference", `"1 answer.run"`, `"1 answer.rum"`, `exchange 3: 3 answer[0]: no object at "1 answer.rum"`},
-		{"unknown field", `"status": 204`, `"statuz": 204`, `exchange 4: json: unknown field "statuz"`},
-		{"invalid JSON", `{"client":`, `{`, "read recording: invalid"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			changed := strings.Replace(file.String(), c.old, c.new, 1)
-			if changed == file.String() {
-				t.Fatalf("the file has no %s", c.old)
-			}
-			if _, err := Read(strings.NewReader(changed)); err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("got %v, want %s", err, c.want)
 			}
 		})
 	}

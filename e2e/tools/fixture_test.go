@@ -1,10 +1,7 @@
 package tools
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os/exec"
 	"strings"
@@ -101,15 +98,8 @@ var attributes = map[string]string{"customer": "c_1", "phase": "ended", "by-step
 // startServer starts a server on a new database.
 func startServer(t *testing.T) string {
 	t.Helper()
-	program, err := harness.FastServerProgram()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(program, "serve")
-	cmd.Env = cleanEnv("DATABASE_URL="+testdb.New(t), "STEPWELL_LISTEN=127.0.0.1:0", "STEPWELL_API_KEY="+apiKey,
-		"STEPWELL_ALLOW_ADDRESSES=loopback", "STEPWELL_LOG=json")
-	_, addr := harness.Start(t, "server", cmd, harness.ServerReady)
-	return "http://" + addr
+	_, url := harness.StartFastServer(t, testdb.New(t), apiKey)
+	return url
 }
 
 // env returns the settings that apps and tools need to find the server.
@@ -202,38 +192,7 @@ func short(name string) string { return name[strings.LastIndex(name, "/")+1:] }
 var client = &http.Client{Timeout: timeout}
 
 // call sends a JSON request, expects 200, and decodes the JSON answer.
-func call[T any](t *testing.T, method, url string, body any) (v T) {
+func call[T any](t *testing.T, method, url string, body any) T {
 	t.Helper()
-	encoded, err := json.Marshal(body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(exchange(t, method, url, "application/json", encoded), &v); err != nil {
-		t.Fatalf("%s %s: %v", method, url, err)
-	}
-	return v
-}
-
-// exchange sends a request with the API key, expects 200, and returns the body of the answer.
-func exchange(t *testing.T, method, url, contentType string, body []byte) []byte {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+apiKey)
-	req.Header.Set("Content-Type", contentType)
-	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatalf("%s %s: %v", method, url, err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		t.Fatalf("%s %s answered %d %.2000s", method, url, resp.StatusCode, answer)
-	}
-	return answer
+	return harness.Decode[T](t, harness.Send(t.Context(), client, method, url, apiKey, body).Want(t, http.StatusOK))
 }

@@ -14,7 +14,6 @@ func TestTools(t *testing.T) {
 			d := newDashboard(t, s)
 			t.Run("read-only", func(t *testing.T) { readOnlyTools(t, s, d) })
 			t.Run("dashboard: buttons", func(t *testing.T) { dashboardWrites(t, d) })
-			t.Run("dashboard: all methods", func(t *testing.T) { d.wantAllCalled(t) })
 			t.Run("command line: start, cancel", func(t *testing.T) { cliWrites(t, s) })
 		})
 	}
@@ -43,22 +42,8 @@ func readOnlyTools(t *testing.T, s *fixture, d *dashboard) {
 			c.run(t, s)
 		})
 	}
-	for _, c := range []struct {
-		name string
-		run  func(t *testing.T, d *dashboard)
-	}{
-		{"runs", dashboardRuns},
-		{"run", dashboardRun},
-		{"steps", dashboardSteps},
-		{"events", dashboardEvents},
-		{"hooks", dashboardHooks},
-		{"streams", dashboardStreams},
-		{"health", dashboardHealth},
-		{"pages", dashboardPages},
-	} {
-		t.Run("dashboard: "+c.name, func(t *testing.T) {
-			t.Parallel()
-			c.run(t, d)
-		})
-	}
+	t.Run("dashboard: pages", func(t *testing.T) {
+		t.Parallel()
+		dashboardPages(t, d)
+	})
 }

@@ -82,10 +82,8 @@ func newServer(t *testing.T, program, dsn, log string, grace time.Duration) *ser
 	t.Helper()
 	s := &server{program: program, dsn: dsn, address: "127.0.0.1:" + strconv.Itoa(harness.FreePort(t))}
 	s.supervised = newSupervised(t, "server "+s.address, log, harness.ServerReady, func() *exec.Cmd {
-		cmd := exec.Command(program, "serve")
-		cmd.Env = harness.CleanEnv("DATABASE_URL="+dsn, "STEPWELL_LISTEN="+s.address, "STEPWELL_API_KEY="+apiKey,
-			"STEPWELL_ALLOW_ADDRESSES=loopback", "STEPWELL_LOG=json", "STEPWELL_SHUTDOWN_GRACE="+grace.String(), "GOTRACEBACK=all")
-		return cmd
+		return harness.Serve(program, dsn, apiKey, "STEPWELL_LISTEN="+s.address, "STEPWELL_SHUTDOWN_GRACE="+grace.String(),
+			"GOTRACEBACK=all")
 	})
 	return s
 }

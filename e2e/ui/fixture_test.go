@@ -12,8 +12,6 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -108,12 +106,10 @@ func newInstallation(t *testing.T, base string, env ...string) *installation {
 	}))
 	t.Cleanup(proxy.Close)
 	database := testdb.New(t)
-	cmd := exec.Command(program, "serve")
-	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "STEPWELL_") }),
-		"DATABASE_URL="+database, "STEPWELL_LISTEN=127.0.0.1:0", "STEPWELL_API_KEY="+apiKey,
-		"STEPWELL_ALLOW_ADDRESSES=loopback", "STEPWELL_LOG=json", "STEPWELL_PUBLIC_URL="+proxy.URL+base)
-	cmd.Env = append(cmd.Env, env...)
-	process, addr := harness.Start(t, "server", cmd, harness.ServerReady)
+	serve := func(more ...string) *exec.Cmd {
+		return harness.Serve(program, database, apiKey, append(append([]string{"STEPWELL_PUBLIC_URL=" + proxy.URL + base}, env...), more...)...)
+	}
+	process, addr := harness.Start(t, "server", serve(), harness.ServerReady)
 	server = &url.URL{Scheme: "http", Host: addr}
 	i := &installation{t: t, server: server.String(), web: server.String(), database: database, traffic: sent}
 	if base != "" {
@@ -125,9 +121,7 @@ func newInstallation(t *testing.T, base string, env ...string) *installation {
 	}
 	i.restart = func() {
 		i.kill()
-		again := exec.Command(program, "serve")
-		again.Env = append(slices.Clone(cmd.Env), "STEPWELL_LISTEN="+addr)
-		process, _ = harness.Start(t, "server", again, harness.ServerReady)
+		process, _ = harness.Start(t, "server", serve("STEPWELL_LISTEN="+addr), harness.ServerReady)
 	}
 	app := httptest.NewServer(http.HandlerFunc(serveFunction))
 	t.Cleanup(app.Close)
@@ -153,22 +147,11 @@ func (i *installation) call(method, path string, body, into any) {
 // raw calls the API with a body as it is, and returns the body of the answer.
 func (i *installation) raw(method, path, body string) []byte {
 	i.t.Helper()
-	r, err := http.NewRequestWithContext(i.t.Context(), method, i.server+path, strings.NewReader(body))
-	if err != nil {
-		i.t.Fatal(err)
+	r := harness.Send(i.t.Context(), http.DefaultClient, method, i.server+path, apiKey, []byte(body))
+	if r.Err != nil || r.Status >= 300 {
+		i.t.Fatalf("%s: %d %s %v", r.What, r.Status, r.Body, r.Err)
 	}
-	r.Header.Set("Authorization", "Bearer "+apiKey)
-	r.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode >= 300 {
-		i.t.Fatalf("%s %s: %s %s %v", method, path, resp.Status, answer, err)
-	}
-	return answer
+	return r.Body
 }
 
 // start starts a run and returns its ID.

@@ -280,3 +280,9 @@ func TestOnEnd(t *testing.T) {
 		t.Errorf("got %q, %v, and at the end %q", got, err, ends)
 	}
 }
+
+// declare returns a workflow with its definition.
+func declare(fn func(w *stepwell.Context) (string, error)) (*stepwell.Workflow[stepwell.None, string], stepwell.Definition) {
+	workflow := stepwell.NewWorkflow[stepwell.None, string]("test", stepwell.WithInbox(notes))
+	return workflow, workflow.Bind(func(w *stepwell.Context, _ stepwell.None) (string, error) { return fn(w) })
+}

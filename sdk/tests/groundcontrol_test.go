@@ -39,7 +39,7 @@ var (
 )
 
 // TestGroundControl checks what went wrong in another engine, with a server and an app that keeps nothing between
-// calls. The cases are those of the test of the same name in stepwelltest.
+// calls.
 func TestGroundControl(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)

@@ -194,7 +194,7 @@ func TestAKilledAppKeepsWhatItHasDone(t *testing.T) {
 		l := readLife(t, path)
 		for step := range l.begun {
 			if in, ok := kept[step]; ok {
-				t.Errorf("step %d is executed in life %d; it ended in life %d\n%s", step, n, in, app.out)
+				t.Errorf("step %d is executed in life %d; it ended in life %d\n%s", step, n, in, app.Output())
 			}
 		}
 		tolerance, before := soon+2*l.request+l.gap, len(kept)
@@ -209,7 +209,7 @@ func TestAKilledAppKeepsWhatItHasDone(t *testing.T) {
 }
 
 // awaitTime waits until the last step has been in progress for a while, by the clock of the ledger.
-func awaitTime(t *testing.T, app *process, path string, d time.Duration) {
+func awaitTime(t *testing.T, app process, path string, d time.Duration) {
 	t.Helper()
 	for look := time.Tick(5 * time.Millisecond); ; {
 		l := readLife(t, path)
@@ -217,8 +217,8 @@ func awaitTime(t *testing.T, app *process, path string, d time.Duration) {
 			return
 		}
 		select {
-		case err := <-app.exited:
-			t.Fatalf("the app has ended: %v\n%s", err, app.out)
+		case <-app.Ended():
+			t.Fatalf("the app has ended:\n%s", app.Output())
 		case <-t.Context().Done():
 			t.Fatal(t.Context().Err())
 		case <-look:

@@ -1,7 +1,6 @@
 package tests
 
 import (
-	"bytes"
 	"errors"
 	"flag"
 	"fmt"
@@ -9,10 +8,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"sync"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
 // program is the server's binary, and databaseURL the Postgres of all servers, each of which has a schema of its own.
@@ -77,75 +76,22 @@ func withPostgres(run func() int) (code int, err error) {
 	return run(), nil
 }
 
-// startTimeout limits the start of a process: a new Postgres takes some seconds on a busy machine.
-const startTimeout = 2 * time.Minute
-
-// process is a running server.
-type process struct {
-	cmd    *exec.Cmd
-	out    *output
-	exited chan error
-}
+// process is a running server, app or worker.
+type process struct{ *harness.Process }
 
 // startProcess starts a process with nothing in its environment but paths and the given variables. It returns the match
 // of ready in the output.
-func startProcess(cmd *exec.Cmd, ready *regexp.Regexp, env ...string) (p *process, found string, err error) {
+func startProcess(cmd *exec.Cmd, ready *regexp.Regexp, env ...string) (p process, found string, err error) {
 	cmd.Env = append(env, "PATH="+os.Getenv("PATH"), "HOME="+os.Getenv("HOME"), "STEPWELL_LOG=json")
-	p = &process{cmd, &output{ready: ready, found: make(chan string, 1)}, make(chan error, 1)}
-	cmd.Stdout, cmd.Stderr = p.out, p.out
-	dieWithParent(cmd)
-	if err := cmd.Start(); err != nil {
-		return nil, "", err
-	}
-	go func() { p.exited <- cmd.Wait() }()
-	select {
-	case found = <-p.out.found:
-		return p, found, nil
-	case err := <-p.exited:
-		return nil, "", fmt.Errorf("%v has ended: %w\n%s", cmd.Args, err, p.out)
-	case <-time.After(startTimeout):
-		_ = p.stop(syscall.SIGKILL)
-		return nil, "", fmt.Errorf("%v is not ready after %s\n%s", cmd.Args, startTimeout, p.out)
-	}
+	p.Process, found, err = harness.Launch(filepath.Base(cmd.Path), cmd, ready)
+	return p, found, err
 }
 
-// stop sends a signal and waits for the end of the process.
-func (p *process) stop(s syscall.Signal) error {
-	if err := p.cmd.Process.Signal(s); err != nil {
-		return err
-	}
-	err := <-p.exited
+// stop kills the process, or has it end by itself, and waits for its end.
+func (p process) stop(s syscall.Signal) error {
 	if s == syscall.SIGKILL {
+		p.Kill()
 		return nil
 	}
-	return err
-}
-
-// output is what a process prints.
-type output struct {
-	ready *regexp.Regexp
-	found chan string
-
-	mu   sync.Mutex
-	text bytes.Buffer
-	done bool
-}
-
-// Write implements [io.Writer].
-func (o *output) Write(data []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.text.Write(data)
-	if m := o.ready.FindSubmatch(o.text.Bytes()); m != nil && !o.done {
-		o.done = true
-		o.found <- string(m[1])
-	}
-	return len(data), nil
-}
-
-// String returns all of it.
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
+	return p.Terminate()
 }

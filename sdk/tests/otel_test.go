@@ -26,6 +26,7 @@ import (
 	exported "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/stepwell-dev/stepwell/e2e/harness"
 	stepwell "github.com/stepwell-dev/stepwell/sdk"
 	"github.com/stepwell-dev/stepwell/sdk/stepwellotel"
 )
@@ -61,7 +62,7 @@ func (c *spanCollector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // wait returns the spans when the root of a trace, which is the last to end, has come.
 func (c *spanCollector) wait(t *testing.T, id trace.TraceID) map[string]*exported.Span {
 	t.Helper()
-	for deadline := time.Now().Add(startTimeout); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(harness.Timeout); ; time.Sleep(10 * time.Millisecond) {
 		c.mu.Lock()
 		for _, s := range c.spans {
 			if s.Name == "run" && trace.TraceID(s.TraceId) == id {

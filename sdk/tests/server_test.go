@@ -10,22 +10,20 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
-	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/stepwell-dev/stepwell/e2e/harness"
 	stepwell "github.com/stepwell-dev/stepwell/sdk"
 )
 
 // adminKey is the servers' API key.
 const adminKey = "sk_sdk_0123456789abcdef"
 
-var listening = regexp.MustCompile(`"msg":"listening","addr":"([^"]+)"`)
-
 // server is a server process with a schema of its own. It can be killed and started again at the same address.
 type server struct {
-	*process
+	process
 	addr, schema string
 	settings     []string
 }
@@ -51,7 +49,7 @@ func runServer(t *testing.T, s *server) *server {
 			t.Error(err)
 		}
 		if t.Failed() {
-			t.Logf("the server:\n%s", s.out)
+			t.Logf("the server:\n%s", s.Output())
 		}
 	})
 	return s
@@ -60,7 +58,7 @@ func runServer(t *testing.T, s *server) *server {
 func (s *server) start(t *testing.T) {
 	t.Helper()
 	var err error
-	s.process, s.addr, err = startProcess(exec.Command(program, "serve"), listening, append(s.settings,
+	s.process, s.addr, err = startProcess(exec.Command(program, "serve"), harness.ServerReady, append(s.settings,
 		"DATABASE_URL="+databaseURL, "STEPWELL_SCHEMA="+s.schema, "STEPWELL_LISTEN="+s.addr,
 		"STEPWELL_API_KEY="+adminKey, "STEPWELL_ALLOW_ADDRESSES=loopback")...)
 	if err != nil {

@@ -59,7 +59,7 @@ func runWorker(name string) error {
 }
 
 // worker is a worker process.
-type worker struct{ *process }
+type worker struct{ process }
 
 // startWorker starts a worker at a server, and waits until it is registered.
 func startWorker(t *testing.T, url, key, name string) worker {
@@ -74,9 +74,9 @@ func startWorker(t *testing.T, url, key, name string) worker {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill()
+		p.Kill()
 		if t.Failed() {
-			t.Logf("worker %s:\n%s", name, p.out)
+			t.Logf("worker %s:\n%s", name, p.Output())
 		}
 	})
 	return worker{p}
@@ -86,11 +86,11 @@ func startWorker(t *testing.T, url, key, name string) worker {
 func (w worker) awaits(t *testing.T, text string) time.Time {
 	t.Helper()
 	deadline := time.After(20 * time.Second)
-	for !strings.Contains(w.out.String(), text) {
+	for !strings.Contains(w.Output(), text) {
 		select {
 		case <-time.After(5 * time.Millisecond):
 		case <-deadline:
-			t.Fatalf("the worker has not printed %q:\n%s", text, w.out)
+			t.Fatalf("the worker has not printed %q:\n%s", text, w.Output())
 		}
 	}
 	return time.Now()
@@ -218,7 +218,7 @@ func TestAFrozenWorkerCannotWrite(t *testing.T) {
 	frozen := startWorker(t, s.url(), key, "frozen")
 	run := begin(t, c, "freeze")
 	frozen.awaits(t, "begins freeze")
-	if err := frozen.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+	if err := frozen.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	other := startWorker(t, s.url(), key, "other")
@@ -226,7 +226,7 @@ func TestAFrozenWorkerCannotWrite(t *testing.T) {
 	t.Logf("taken over after %s", other.awaits(t, "begins freeze").Sub(stopped))
 	wantShift(t, run, "other")
 	before := s.events(t, run.ID(), "")
-	if err := frozen.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+	if err := frozen.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 	frozen.awaits(t, "woke")
@@ -287,7 +287,7 @@ func TestAWorkersCallsOutliveTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantShift(t, run, "worker")
-	if n := strings.Count(w.out.String(), "begins freeze"); n != 1 {
+	if n := strings.Count(w.Output(), "begins freeze"); n != 1 {
 		t.Errorf("the step began %d times", n)
 	}
 	s.start(t) // for the end of the test
@@ -311,7 +311,7 @@ func TestWorkersBehindABalancer(t *testing.T) {
 			t.Errorf("%d attempts failed", n)
 		}
 	}
-	if n := strings.Count(w.out.String(), "begins freeze"); n != 1 {
+	if n := strings.Count(w.Output(), "begins freeze"); n != 1 {
 		t.Errorf("the step began %d times", n)
 	}
 }
@@ -378,9 +378,9 @@ func TestThePythonExampleWorks(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			_ = p.cmd.Process.Kill()
+			p.Kill()
 			if t.Failed() {
-				t.Logf("the worker:\n%s", p.out)
+				t.Logf("the worker:\n%s", p.Output())
 			}
 		})
 		return worker{p}
