@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 )
 
 // command is a command of an answer, with the fields of all types of commands.
@@ -72,14 +71,12 @@ type answer struct {
 	Seen     int64
 }
 
-// apply carries out the commands of an answer: all of them, or none if one is refused.
+// apply carries out the commands of an answer. It refuses none: the SDK asks for nothing that the server refuses, but to
+// wait for nothing, which [Run.WaitsFor] says.
 func (s *Server) apply(r *Run, body []byte) error {
-	a, err := r.read(body)
+	a, err := read(body)
 	if err != nil {
 		return err
-	}
-	if !r.wanted && !s.isLeft(r, a) {
-		return errors.New("the run has nothing to wait for")
 	}
 	if r.await = nil; a.Await != nil {
 		r.await = &await{} // what the answer itself records wakes nobody
@@ -90,50 +87,6 @@ func (s *Server) apply(r *Run, body []byte) error {
 		r.wanted = true
 	}
 	return nil
-}
-
-// isLeft reports whether the run ends with an answer, or has something to wait for after it.
-func (s *Server) isLeft(r *Run, a answer) bool { //nolint:gocyclo // a case for each command
-	open := r.open()
-	for _, c := range a.Commands {
-		switch c.Type {
-		case "complete", "fail", "cancelled", "continueAs":
-			return true
-		case "runStep", "startChild":
-			open["step:"+c.ID] = open["step:"+c.ID] || !r.has("step_created", c.ID)
-		case "reply":
-			if a.Await == nil && !r.HasResult(c.replyID()) {
-				return true // it wakes the run
-			}
-		case "recordStep":
-			if c.RetryAfter == "" && a.Await == nil && !r.HasResult(c.ID) {
-				return true // it wakes the run
-			}
-			open["step:"+c.ID] = c.RetryAfter != "" && !r.HasResult(c.ID)
-		case "wait":
-			open["wait:"+c.ID] = open["wait:"+c.ID] || !r.has("wait_created", c.ID)
-		case "openHook":
-			if r.has("hook_created", c.ID) || r.has("hook_conflict", c.ID) {
-				continue
-			}
-			if _, h := s.openHookOf(c.Token); h != nil {
-				return true // the conflict wakes the run
-			}
-			open["hook:"+c.ID] = true
-		case "closeHook":
-			delete(open, "hook:"+c.ID)
-		case "cancelStep":
-			delete(open, "step:"+c.ID)
-		case "cancelWait":
-			delete(open, "wait:"+c.ID)
-		}
-	}
-	for ref, isOpen := range open {
-		if isOpen && (a.Await == nil || strings.HasPrefix(ref, "hook:")) {
-			return true
-		}
-	}
-	return a.Await != nil && len(a.Await.Any)+len(a.Await.All) > 0
 }
 
 // open returns the steps, waits and hooks that have not ended.
@@ -156,23 +109,14 @@ func (r *Run) open() map[string]bool {
 	return open
 }
 
-// read decodes commands, and refuses all of them if the server would refuse one.
-func (r *Run) read(body []byte) (a answer, err error) {
+// read decodes commands.
+func read(body []byte) (a answer, err error) {
 	if len(body) > 0 {
 		if err := json.Unmarshal(body, &a); err != nil {
 			return a, fmt.Errorf("read the answer: %w", err)
 		}
 	}
-	for i, c := range a.Commands {
-		err := r.check(c, i == len(a.Commands)-1)
-		if err == nil {
-			err = r.checkHook(c, a.Commands[:i])
-		}
-		if err != nil {
-			return a, fmt.Errorf("command %d (%s %s): %w", i, c.Type, c.ID, err)
-		}
-	}
-	return a, r.checkCancellations(a.Commands)
+	return a, nil
 }
 
 // commit carries out commands.
@@ -206,13 +150,7 @@ func (s *Server) Command(r *Run, body []byte, after int64) ([]Event, error) {
 	if r.Status != "running" {
 		return nil, ErrCallOver
 	}
-	a, err := r.read(body)
-	if err == nil && a.Await != nil {
-		err = errors.New("await belongs in the answer")
-	}
-	if n := len(a.Commands); err == nil && n > 0 && a.Commands[n-1].Type == "continueAs" {
-		err = errors.New("continueAs belongs in the answer")
-	}
+	a, err := read(body)
 	if err != nil {
 		return nil, err
 	}
@@ -230,73 +168,11 @@ func (s *Server) Command(r *Run, body []byte, after int64) ([]Event, error) {
 	return slices.Clone(r.Log[after:]), nil
 }
 
-// lastCommands are the types of commands that end a run, and so an answer.
-var lastCommands = []string{"complete", "fail", "cancelled", "continueAs"}
-
-// check refuses commands that the server would refuse.
-func (r *Run) check(c command, last bool) error {
-	for _, e := range r.Log {
-		if e.Type == "step_created" && e.ID == c.ID && (c.Type == "runStep" || c.Type == "recordStep") &&
-			e.Data["stepName"] != c.name() {
-			return fmt.Errorf("the log has it as %q: the code has changed", e.Data["stepName"])
-		}
-	}
-	if slices.Contains(lastCommands, c.Type) && !last {
-		return errors.New("it is not the last one")
-	}
-	for name, seq := range c.Read {
-		if seq < 0 || seq > int64(len(r.Log)) {
-			return fmt.Errorf("inbox %s: the log has no event %d", name, seq)
-		}
-	}
-	if c.Type == "cancelled" && r.forcedAt.IsZero() {
-		return errors.New("nobody has asked to cancel the run")
-	}
-	return nil
-}
-
-// checkHook refuses to close a hook that there is not, and to open one twice. The earlier commands are of the same
-// answer.
-func (r *Run) checkHook(c command, earlier []command) error {
-	opened := slices.ContainsFunc(earlier, func(other command) bool {
-		return other.Type == "openHook" && other.ID == c.ID
-	})
-	switch {
-	case c.Type == "openHook" && opened:
-		return errors.New("an earlier command of the answer opens it")
-	case c.Type == "closeHook" && !opened && !r.has("hook_created", c.ID) && !r.has("hook_conflict", c.ID):
-		return fmt.Errorf("hook %s not found", c.ID)
-	}
-	return nil
-}
-
 func (c command) name() string {
 	if c.Name == "" {
 		return c.ID
 	}
 	return c.Name
-}
-
-// checkCancellations refuses cancellations of what was never created, and reasons that the server refuses.
-func (r *Run) checkCancellations(commands []command) error {
-	created := map[string]bool{}
-	for _, c := range commands {
-		switch c.Type {
-		case "runStep", "recordStep", "startChild":
-			created["step_created "+c.ID] = true
-		case "wait":
-			created["wait_created "+c.ID] = true
-		case "cancelStep", "cancelWait":
-			event := map[string]string{"cancelStep": "step_created", "cancelWait": "wait_created"}[c.Type]
-			if !created[event+" "+c.ID] && !r.has(event, c.ID) {
-				return fmt.Errorf("%s %s: there is no such thing", c.Type, c.ID)
-			}
-			if len(c.Reason) > 1024 || strings.ContainsFunc(c.Reason, unicode.IsControl) {
-				return fmt.Errorf("%s %s: the reason %q is not a short line", c.Type, c.ID, c.Reason)
-			}
-		}
-	}
-	return nil
 }
 
 // await is what a run waits for besides payloads.

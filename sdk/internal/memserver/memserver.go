@@ -423,5 +423,8 @@ func (r *Run) WaitsFor() string {
 		}
 		parts = append(parts, ref)
 	}
+	if len(parts) == 0 {
+		return "it has nothing to wait for, which a server refuses"
+	}
 	return "it waits for " + strings.Join(parts, ", ")
 }

@@ -206,33 +206,19 @@ func TestCommandsDuringACall(t *testing.T) {
 	if calls := r.Invocations; s.act() || r.Invocations != calls {
 		t.Error("the function is called for what it has recorded itself")
 	}
-	for _, commands := range []string{`{"commands":[{"type":"cancelled"}]}`, `{"commands":[],"await":{"any":[]}}`, `{`} {
-		if _, err := s.Command(r, []byte(commands), 0); err == nil {
-			t.Errorf("%s is accepted", commands)
-		}
-	}
 	s.Cancel(r, "", 0)
 	if _, err := s.Command(r, []byte(`{}`), 0); err != ErrCallOver { //nolint:errorlint // it is that one
 		t.Errorf("got %v, want %v", err, ErrCallOver)
 	}
 }
 
-func TestCommandsThatAreRefused(t *testing.T) {
+// TestARunWithNothingToWaitForSaysSo: a server refuses such an answer.
+func TestARunWithNothingToWaitForSaysSo(t *testing.T) {
 	t.Parallel()
-	for _, command := range []string{
-		`{"type":"cancelled"}`,
-		`{"type":"cancelStep","id":"unknown"}`,
-		`{"type":"cancelWait","id":"unknown"}`,
-		`{"type":"runStep","id":"a"},{"type":"cancelStep","id":"a","reason":"two\nlines"}`,
-		`{"type":"complete"},{"type":"runStep","id":"a"}`,
-		`{"type":"openHook","id":"h","token":"a"},{"type":"openHook","id":"h","token":"b"}`,
-		`{"type":"setStore","id":"s","values":{"key":1}}`, // nothing is left to wait for
-	} {
-		s, r, _ := run(`{"commands":[` + command + `]}`)
-		s.RunUntilIdle()
-		if r.LastError == "" || len(r.Log) > 2 {
-			t.Errorf("%s was accepted: %q", command, types(r))
-		}
+	s, r, _ := run(`{"commands":[{"type":"setStore","id":"s","values":{"key":1}}]}`)
+	s.RunUntilDone()
+	if got := r.WaitsFor(); !strings.Contains(got, "nothing to wait for") || r.Invocations != 1 {
+		t.Errorf("after %d calls: %s", r.Invocations, got)
 	}
 }
 
