@@ -90,20 +90,14 @@ func ruleBodies(r collection.Rule) (*api.Debounce, *api.Batch) {
 // collectStart collects a start. The answer is the collection, or the run if that has started.
 func (s *Server) collectStart(r *request, body startRequest) error {
 	rule, err := body.rule()
-	if err != nil {
-		return err
-	}
+	r.fail(err)
 	now := s.Log.Now()
 	event, err := body.event(now)
-	if err != nil {
-		return err
-	}
-	if err := entities.ValidateWorkflowName("workflow", body.Workflow); err != nil {
-		return inField("workflow", err)
-	}
+	r.fail(err)
+	r.fail(inField("workflow", entities.ValidateWorkflowName("workflow", body.Workflow)))
 	start, err := newStart(body, event, now)
-	if err != nil {
-		return err
+	if r.fail(err); r.err != nil {
+		return r.err
 	}
 	done, err := s.Collector.Add(r.ctx(), r.project(), rule, start)
 	switch {
@@ -136,17 +130,18 @@ func newStart(b startRequest, event eventlog.Request, now time.Time) (collection
 
 // answerNewRun answers with a run that the request has started.
 func (s *Server) answerNewRun(r *request, run entities.Run) error {
-	detail, err := s.runDetail(r, run, r.payloads())
-	if err != nil {
-		return err
-	}
-	r.Response().Header().Set(echo.HeaderLocation, "/v1/runs/"+string(run.ID))
-	return r.JSON(http.StatusCreated, detail)
+	return answer(r, func() (api.Run, error) {
+		r.setCreatedAt(runPath(run.ID))
+		return s.runDetail(r, run, r.payloads())
+	})
 }
+
+// runPath returns the path of a run.
+func runPath(id entities.RunID) string { return "/v1/runs/" + string(id) }
 
 // answerCollecting answers with a run that will be.
 func (r *request) answerCollecting(c collection.Collection) error {
-	r.Response().Header().Set(echo.HeaderLocation, "/v1/runs/"+string(c.RunID))
+	r.Response().Header().Set(echo.HeaderLocation, runPath(c.RunID))
 	return r.JSON(http.StatusAccepted, newCollectionJSON(c))
 }
 

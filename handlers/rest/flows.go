@@ -185,28 +185,22 @@ func (s *Server) retireFlow(r *request) error {
 // postFlow stores a document as the newest version of its flow.
 func (s *Server) postFlow(r *request) error {
 	var body api.PostFlowBody
-	if r.body(&body); r.err != nil {
-		return r.err
-	}
+	r.body(&body)
 	put := s.Flows.Put
 	if body.DryRun {
 		put = s.Flows.Check
 	}
-	stored, err := put(r.ctx(), r.project(), []byte(body.Document))
-	if err != nil {
-		return err
-	}
-	status := http.StatusOK
-	if stored.Created {
-		status = http.StatusCreated
-	}
-	unserved, err := s.unserved(r, stored)
-	if err != nil {
-		return err
-	}
-	shown := newFlowJSON(stored.Version)
-	shown.Warnings = encodeAll(append(stored.Warnings, unserved...).Sorted(), newFaultJSON)
-	return r.JSON(status, shown)
+	return answer(r, func() (shown api.Flow, err error) {
+		stored, err := put(r.ctx(), r.project(), []byte(body.Document))
+		if err != nil {
+			return shown, err
+		}
+		r.setCreated(stored.Created)
+		unserved, err := s.unserved(r, stored)
+		shown = newFlowJSON(stored.Version)
+		shown.Warnings = encodeAll(append(stored.Warnings, unserved...).Sorted(), newFaultJSON)
+		return shown, err
+	})
 }
 
 // unserved returns a warning for each step of a flow that starts what nobody serves now.
@@ -273,18 +267,12 @@ func (s *Server) getCatalog(r *request) error {
 // postCatalog stores a document as the newest version of its catalog.
 func (s *Server) postCatalog(r *request) error {
 	var body api.PostCatalogBody
-	if r.body(&body); r.err != nil {
-		return r.err
-	}
-	stored, created, err := s.Flows.PutCatalog(r.ctx(), r.project(), []byte(body.Document), body.DryRun)
-	if err != nil {
-		return err
-	}
-	status := http.StatusOK
-	if created {
-		status = http.StatusCreated
-	}
-	return r.JSON(status, newCatalogJSON(stored))
+	r.body(&body)
+	return answerAs(r, newCatalogJSON, func() (registry.Catalog, error) {
+		stored, created, err := s.Flows.PutCatalog(r.ctx(), r.project(), []byte(body.Document), body.DryRun)
+		r.setCreated(created)
+		return stored, err
+	})
 }
 
 // previewJSON is the JSON form of a plan.

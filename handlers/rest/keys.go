@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/labstack/echo/v4"
-
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/admin/access"
 	"github.com/stepwell-dev/stepwell/entities"
@@ -74,23 +72,22 @@ func (s *Server) createKey(r *request) error {
 	r.body(&body)
 	project, err := r.projectOr(body.Project)
 	r.fail(inField("project", err))
-	if r.err != nil {
-		return r.err
-	}
 	k := admin.Key{Project: project, Name: body.Name, Role: admin.Role(body.Role), Deployments: body.Deployments}
 	if at := body.ExpiresAt.Time; !at.IsZero() {
 		k.ExpiresAt = &at
 	}
-	created, text, err := s.Keys.Mint(r.ctx(), k)
-	if err != nil {
-		return err
-	}
-	r.Response().Header().Set(echo.HeaderCacheControl, "no-store")
-	r.Response().Header().Set(echo.HeaderLocation, "/v1/keys/"+string(created.ID))
-	return r.JSON(http.StatusCreated, api.MadeKey{
-		ID: string(created.ID), Project: string(created.Project), Name: created.Name, Role: api.Role(created.Role),
-		Deployments: created.Deployments, Prefix: created.Prefix, CreatedAt: timestamp(created.CreatedAt),
-		ExpiresAt: optionalTime(created.ExpiresAt), Key: text,
+	r.setCreatedSecret()
+	return answer(r, func() (api.MadeKey, error) {
+		created, text, err := s.Keys.Mint(r.ctx(), k)
+		if err != nil {
+			return api.MadeKey{}, err
+		}
+		r.setCreatedAt("/v1/keys/" + string(created.ID))
+		return api.MadeKey{
+			ID: string(created.ID), Project: string(created.Project), Name: created.Name, Role: api.Role(created.Role),
+			Deployments: created.Deployments, Prefix: created.Prefix, CreatedAt: timestamp(created.CreatedAt),
+			ExpiresAt: optionalTime(created.ExpiresAt), Key: text,
+		}, nil
 	})
 }
 
@@ -256,13 +253,10 @@ func (s *Server) listSigningKeys(r *request) error {
 }
 
 func (s *Server) createSigningKey(r *request) error {
-	key, secret, err := s.SigningKeys.Create(r.ctx(), r.project())
-	if err != nil {
-		return err
-	}
-	r.Response().Header().Set(echo.HeaderCacheControl, "no-store")
-	return r.JSON(http.StatusCreated, api.MadeSigningKey{
-		ID: key.ID, CreatedAt: timestamp(key.CreatedAt), Secret: secret.Reveal(),
+	r.setCreatedSecret()
+	return answer(r, func() (api.MadeSigningKey, error) {
+		key, secret, err := s.SigningKeys.Create(r.ctx(), r.project())
+		return api.MadeSigningKey{ID: key.ID, CreatedAt: timestamp(key.CreatedAt), Secret: secret.Reveal()}, err
 	})
 }
 
@@ -317,7 +311,7 @@ func (s *Server) createCode(r *request) error {
 		expires := s.Log.Now().Add(access.CodeTime)
 		answer.Code, answer.ExpiresAt = code, optionalTime(&expires)
 	}
-	r.Response().Header().Set(echo.HeaderCacheControl, "no-store")
+	r.setCreatedSecret()
 	return r.JSON(http.StatusCreated, answer)
 }
 

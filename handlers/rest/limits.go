@@ -107,13 +107,9 @@ func (s *Server) addCounts(r *request, limits []api.Limit) error {
 func (s *Server) putLimit(r *request) error {
 	var body api.LimitSpec
 	name := r.limitName()
-	if r.body(&body); r.err != nil {
-		return r.err
-	}
+	r.body(&body)
 	spec, err := limitSpec(body)
-	if err != nil {
-		return err
-	}
+	r.fail(err)
 	return answerAs(r, newLimitJSON, func() (limit.Limit, error) {
 		l, err := s.Limits.Put(r.ctx(), r.project(), name, spec)
 		if err == nil {
@@ -220,13 +216,9 @@ func (s *Server) getPolicy(r *request) error {
 func (s *Server) putPolicy(r *request) error {
 	var body api.PolicySpec
 	workflow := r.policyWorkflow()
-	if r.body(&body); r.err != nil {
-		return r.err
-	}
+	r.body(&body)
 	priority, err := priorityField(body.Priority)
-	if err != nil {
-		return err
-	}
+	r.fail(err)
 	return answerAs(r, newPolicyJSON, func() (limit.Policy, error) {
 		return s.Limits.PutPolicy(r.ctx(), limit.Policy{
 			Project: r.project(), Workflow: workflow, Limits: encodeAll(body.Limits, policyUse),

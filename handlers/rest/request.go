@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"mime"
+	"net/http"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -87,6 +88,28 @@ func (r *request) fail(err error) {
 	if r.err == nil {
 		r.err = err
 	}
+}
+
+// setStatus sets the status of an answer that is no error.
+func (r *request) setStatus(status int) { r.Response().Status = status }
+
+// setCreated makes the status 201 if the request has created what it is about, and not replaced it.
+func (r *request) setCreated(created bool) {
+	if created {
+		r.setStatus(http.StatusCreated)
+	}
+}
+
+// setCreatedAt makes the status 201, with the path of what the request has created.
+func (r *request) setCreatedAt(path string) {
+	r.setStatus(http.StatusCreated)
+	r.Response().Header().Set(echo.HeaderLocation, path)
+}
+
+// setCreatedSecret makes the status 201. Only this answer has the secret.
+func (r *request) setCreatedSecret() {
+	r.setStatus(http.StatusCreated)
+	r.Response().Header().Set(echo.HeaderCacheControl, "no-store")
 }
 
 // pathText returns a decoded path parameter, which may be any text. The label names it in errors.

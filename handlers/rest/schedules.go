@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/labstack/echo/v4"
-
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
@@ -174,22 +172,14 @@ func (s *Server) getSchedule(r *request) error {
 func (s *Server) putSchedule(r *request) error {
 	var body api.ScheduleSpec
 	name := r.scheduleName()
-	if r.body(&body); r.err != nil {
-		return r.err
-	}
+	r.body(&body)
 	spec, err := scheduleSpec(body)
-	if err != nil {
-		return err
-	}
-	sched, created, err := s.Scheduler.Put(r.ctx(), r.project(), name, spec)
-	if err != nil {
-		return err
-	}
-	status := http.StatusOK
-	if created {
-		status = http.StatusCreated
-	}
-	return r.JSON(status, r.scheduleJSON(sched))
+	r.fail(err)
+	return answerAs(r, r.scheduleJSON, func() (schedule.Schedule, error) {
+		sched, created, err := s.Scheduler.Put(r.ctx(), r.project(), name, spec)
+		r.setCreated(created)
+		return sched, err
+	})
 }
 
 func (s *Server) removeSchedule(r *request) error {
@@ -212,15 +202,13 @@ func (s *Server) resumeSchedule(r *request) error {
 // triggerSchedule starts a run of the schedule now, and answers with the tick.
 func (s *Server) triggerSchedule(r *request) error {
 	name := r.scheduleName()
-	if r.err != nil {
-		return r.err
-	}
-	tick, err := s.Scheduler.Trigger(r.ctx(), r.project(), name)
-	if err != nil {
-		return err
-	}
-	r.Response().Header().Set(echo.HeaderLocation, "/v1/runs/"+string(tick.RunID))
-	return r.JSON(http.StatusCreated, newTickJSON(tick))
+	return answerAs(r, newTickJSON, func() (schedule.Tick, error) {
+		tick, err := s.Scheduler.Trigger(r.ctx(), r.project(), name)
+		if err == nil {
+			r.setCreatedAt(runPath(tick.RunID))
+		}
+		return tick, err
+	})
 }
 
 // backfillSchedule orders runs for ticks of the past.
@@ -232,14 +220,10 @@ func (s *Server) backfillSchedule(r *request) error {
 	if from.IsZero() || to.IsZero() {
 		r.fail(badField("from", "give from and to"))
 	}
-	if r.err != nil {
-		return r.err
-	}
-	sched, err := s.Scheduler.Backfill(r.ctx(), r.project(), name, from, to, body.Repeat)
-	if err != nil {
-		return err
-	}
-	return r.JSON(http.StatusAccepted, r.scheduleJSON(sched))
+	r.setStatus(http.StatusAccepted)
+	return answerAs(r, r.scheduleJSON, func() (schedule.Schedule, error) {
+		return s.Scheduler.Backfill(r.ctx(), r.project(), name, from, to, body.Repeat)
+	})
 }
 
 func (s *Server) endBackfill(r *request) error {

@@ -31,18 +31,15 @@ func (s *Server) postSignal(r *request) error {
 	r.body(&body)
 	keep, err := durationField("keepFor", body.KeepFor, engine.MaxKeep)
 	r.fail(err)
-	if r.err != nil {
-		return r.err
-	}
 	signal := store.Signal{Project: r.project(), Name: name, Key: body.ID, Data: body.Data}
 	if body.Data == nil {
 		signal.Data = []byte("null")
 	}
-	stored, _, err := s.Runs.PostSignal(r.ctx(), signal, keep)
-	if err != nil {
-		return err
-	}
-	return r.JSON(http.StatusAccepted, newSignalJSON(stored))
+	r.setStatus(http.StatusAccepted)
+	return answerAs(r, newSignalJSON, func() (store.Signal, error) {
+		stored, _, err := s.Runs.PostSignal(r.ctx(), signal, keep)
+		return stored, err
+	})
 }
 
 // listSignals lists the stored signals, optionally by name.

@@ -6,11 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"time"
-
-	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/capacity/limit"
 	"github.com/stepwell-dev/stepwell/contract"
@@ -281,14 +278,12 @@ func (s *Server) answerStarted(
 		return s.answerRun(r, run)
 	}
 	first := entities.Event{Payload: event.Payload, Extra: event.Extra, Data: event.Data}
-	detail, err := decodeFor(r, func() api.Run {
-		return newRunDetail(run, map[read.Position]entities.Event{{RunID: run.ID, Seq: 1}: first}, r.payloads())
+	r.setCreatedAt(runPath(run.ID))
+	return answer(r, func() (api.Run, error) {
+		return decodeFor(r, func() api.Run {
+			return newRunDetail(run, map[read.Position]entities.Event{{RunID: run.ID, Seq: 1}: first}, r.payloads())
+		})
 	})
-	if err != nil {
-		return err
-	}
-	r.Response().Header().Set(echo.HeaderLocation, "/v1/runs/"+string(run.ID))
-	return r.JSON(http.StatusCreated, detail)
 }
 
 // start starts a run on a deployment, and appends the other events to it. If the deployment cannot have it, an earlier,

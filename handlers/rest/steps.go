@@ -63,9 +63,6 @@ func (s *Server) endStep(r *request) error {
 	run, id := r.run(), entities.StepID(r.pathID("stepId", "step ID"))
 	r.body(&body)
 	r.fail(body.validate())
-	if r.err != nil {
-		return r.err
-	}
 	return answerNothing(r, func() error {
 		return s.Runs.EndStep(r.ctx(), run.Project, run.ID, id, engine.StepResult{Output: body.Output, Error: body.Error})
 	})

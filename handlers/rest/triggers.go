@@ -2,7 +2,6 @@ package rest
 
 import (
 	"errors"
-	"net/http"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/webhook"
@@ -186,22 +185,14 @@ func (s *Server) getTrigger(r *request) error {
 func (s *Server) putTrigger(r *request) error {
 	var body api.TriggerSpec
 	name := r.triggerName()
-	if r.body(&body); r.err != nil {
-		return r.err
-	}
+	r.body(&body)
 	spec, err := triggerSpec(body)
-	if err != nil {
-		return err
-	}
-	t, created, err := s.Triggers.Put(r.ctx(), r.project(), name, spec)
-	if err != nil {
-		return err
-	}
-	status := http.StatusOK
-	if created {
-		status = http.StatusCreated
-	}
-	return r.JSON(status, r.triggerJSON(t))
+	r.fail(err)
+	return answerAs(r, r.triggerJSON, func() (trigger.Trigger, error) {
+		t, created, err := s.Triggers.Put(r.ctx(), r.project(), name, spec)
+		r.setCreated(created)
+		return t, err
+	})
 }
 
 func (s *Server) removeTrigger(r *request) error {
