@@ -20,6 +20,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/capacity/share"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // limitedServer is a server with low limits and one endpoint of each kind. Endpoints answer with the size of the body.
@@ -75,15 +76,9 @@ func await(t *testing.T, what string, holds func() bool) {
 func (s *limitedServer) begin(t *testing.T, method, path string, length int64) (body io.WriteCloser, answer <-chan *http.Response) {
 	t.Helper()
 	r, w := io.Pipe()
-	req, err := http.NewRequestWithContext(t.Context(), method, s.URL+sdkPath+path, r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := check.Value(http.NewRequestWithContext(t.Context(), method, s.URL+sdkPath+path, r))(t)
 	req.ContentLength = length
-	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := check.Value(new(net.Dialer).DialContext(t.Context(), "tcp", s.Listener.Addr().String()))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	go func() { _ = r.CloseWithError(req.Write(conn)) }()
 	c := make(chan *http.Response, 1)
@@ -101,14 +96,8 @@ func (s *limitedServer) begin(t *testing.T, method, path string, length int64) (
 
 func (s *limitedServer) do(t *testing.T, method, path string, size int) *http.Response {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, s.URL+sdkPath+path, bytes.NewReader(make([]byte, size)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := s.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := check.Value(http.NewRequestWithContext(t.Context(), method, s.URL+sdkPath+path, bytes.NewReader(make([]byte, size))))(t)
+	resp := check.Value(s.Client().Do(req))(t)
 	return resp
 }
 
@@ -126,10 +115,7 @@ func wantCount(t *testing.T, resp *http.Response, want int) {
 func wantRejected(t *testing.T, resp *http.Response) {
 	t.Helper()
 	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := check.Value(io.ReadAll(resp.Body))(t)
 	if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") != "1" || !strings.Contains(string(body), `"code":"overloaded"`) {
 		t.Errorf("got %d, Retry-After %q, %s; want 429 in a second", resp.StatusCode, resp.Header.Get("Retry-After"), body)
 	}
@@ -172,9 +158,7 @@ func TestExcessRequestsAreRejected(t *testing.T) {
 		t.Fatalf("%s was admitted in addition to the first", path)
 	default:
 	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, first.Close())
 	wantCount(t, <-answer, 0)
 	write(t, second, "abc")
 	wantCount(t, <-after, 3)
@@ -204,10 +188,7 @@ func TestSlowBodiesOfOneProjectLeaveRoomForOthers(t *testing.T) {
 	for range requests {
 		body, sent := io.Pipe()
 		go func() { _, _ = sent.Write(make([]byte, 1<<20)) }() // and then nothing
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL+sdkPath+chunk, body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := check.Value(http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL+sdkPath+chunk, body))(t)
 		go func() {
 			if resp, err := s.Client().Do(req); err == nil {
 				_ = resp.Body.Close() // it was rejected, or the test has ended
@@ -222,10 +203,7 @@ func TestSlowBodiesOfOneProjectLeaveRoomForOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	req.Header.Set("Project", "other")
-	resp, err := s.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := check.Value(s.Client().Do(req))(t)
 	wantCount(t, resp, 100_000)
 	s.CloseClientConnections()
 }
@@ -245,9 +223,7 @@ func TestBodiesBeyondMemoryLimitAreRejected(t *testing.T) {
 	const memory = 3 << 20 * bodyWeight
 	s := newLimitedServer(t, 10, memory)
 	large, answer := s.begin(t, http.MethodPost, event, 2<<20+1)
-	if _, err := large.Write(make([]byte, 2<<20)); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(large.Write(make([]byte, 2<<20)))(t)
 	await(t, "memory is reserved", func() bool { return s.admission.memory.Free() < memory/2 })
 	wantRejected(t, s.do(t, http.MethodPost, event, 1<<20))
 	wantCount(t, s.do(t, http.MethodPost, event, smallBody), smallBody) // too small to count
@@ -365,10 +341,7 @@ func TestRequestsOfOneProjectLetOthersBegin(t *testing.T) {
 	}
 	must := func(project string, deadline time.Duration) (end func()) {
 		t.Helper()
-		end, err := begin(project, deadline)
-		if err != nil {
-			t.Fatal(err)
-		}
+		end = check.Value(begin(project, deadline))(t)
 		return end
 	}
 	var ends []func()

@@ -37,6 +37,7 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/webhook"
 	"github.com/stepwell-dev/stepwell/handlers/webhook/signature"
 	"github.com/stepwell-dev/stepwell/handlers/wire"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/hold"
 	"github.com/stepwell-dev/stepwell/queue/pull"
@@ -200,9 +201,7 @@ func TestStatusOfEveryError(t *testing.T) {
 		{queue.ErrNoCalls, 503, "no_calls"},
 		{pull.ErrTooMany, 429, "too_many_workers"},
 	}
-	if len(want) != len(statuses) {
-		t.Errorf("the table has %d rows, this test %d", len(statuses), len(want))
-	}
+	check.Equal(t, "rows of this test", len(want), len(statuses))
 	e, _, logged := newEcho(t, "")
 	for i, row := range statuses {
 		tt := want[i]
@@ -227,9 +226,7 @@ func TestStatusOfEveryError(t *testing.T) {
 					retryAfter = "2" // rounded up
 				}
 			}
-			if have := got.Header().Get("Retry-After"); have != retryAfter {
-				t.Errorf("%s: Retry-After: got %q, want %q", path, have, retryAfter)
-			}
+			check.Equal(t, fmt.Sprintf("%s: Retry-After", path), got.Header().Get("Retry-After"), retryAfter)
 		}
 	}
 	for line := range strings.Lines(logged.String()) {

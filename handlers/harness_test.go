@@ -18,6 +18,7 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
 )
@@ -38,10 +39,7 @@ func newEchoOf(t testing.TB, key string) (*echo.Echo, *queue.Queue, *logs) {
 	l := &logs{}
 	logger := slog.New(telemetry.LogHandler(slog.NewTextHandler(l, nil)))
 	hub := pg.NewHub(pool, migrations.DefaultSchema+".hints", logger)
-	q, err := queue.New(pool, migrations.DefaultSchema, hub)
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := check.Value(queue.New(pool, migrations.DefaultSchema, hub))(t)
 	draining, drain := context.WithCancel(context.Background())
 	t.Cleanup(drain)
 	return New(Options{

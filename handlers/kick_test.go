@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // newTestKicker returns a kicker for a test server.
@@ -15,10 +17,7 @@ func newTestKicker(t *testing.T, serve http.HandlerFunc) *Kicker {
 	t.Helper()
 	s := httptest.NewServer(serve)
 	t.Cleanup(s.Close)
-	k, err := NewKicker(s.URL+"/base/", "the key", time.Minute, time.Now, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := check.Value(NewKicker(s.URL+"/base/", "the key", time.Minute, time.Now, slog.New(slog.DiscardHandler)))(t)
 	return k
 }
 
@@ -72,10 +71,7 @@ func TestFailedKickIsHarmless(t *testing.T) {
 	})
 	k.Kick(t.Context()) // must return
 	<-answered
-	unreachable, err := NewKicker("http://127.0.0.1:1", "", time.Minute, time.Now, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	unreachable := check.Value(NewKicker("http://127.0.0.1:1", "", time.Minute, time.Now, slog.New(slog.DiscardHandler)))(t)
 	unreachable.Kick(t.Context())
 	(*Kicker)(nil).Kick(t.Context())
 }
@@ -134,8 +130,6 @@ func TestSelfTokens(t *testing.T) {
 		"other server":   {newSelfKey("another API key of a server"), token, now, false},
 		"open server":    {selfKey{}, selfKey{}.token(now), now, false},
 	} {
-		if got := tt.key.verify(tt.token, tt.at); got != tt.want {
-			t.Errorf("%s: got %v", name, got)
-		}
+		check.Equal(t, name, tt.key.verify(tt.token, tt.at), tt.want)
 	}
 }

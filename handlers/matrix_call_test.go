@@ -8,11 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/token"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
@@ -21,10 +20,7 @@ import (
 func TestMatrixOfCallCredentials(t *testing.T) {
 	t.Parallel()
 	h := newMatrixServer(t)
-	secret, err := admin.ServerKey(t.Context(), pg.NewPool(h.pool), "calls")
-	if err != nil {
-		t.Fatal(err)
-	}
+	secret := check.Value(admin.ServerKey(t.Context(), pg.NewPool(h.pool), "calls"))(t)
 	key, soon := token.Key(secret), time.Now().Add(time.Hour)
 	s := h.newFixture(t, entities.DefaultProject).aboutDriven()
 	other := h.newFixture(t, entities.DefaultProject).aboutDriven()
@@ -66,9 +62,7 @@ func TestMatrixOfCallCredentials(t *testing.T) {
 			expect(tr, "own run", valid, http.StatusForbidden)
 		}
 	}
-	if diff := cmp.Diff(before, h.snapshot(t, entities.DefaultProject)); diff != "" {
-		t.Errorf("refused requests changed something (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "refused requests changed something", h.snapshot(t, entities.DefaultProject), before)
 	h.tryOwnRun(t, s, valid, forCalls)
 	h.exec(t, `UPDATE messages SET due_at = now() - interval '1 s' WHERE lease = $1`, s["lease"])
 	for _, tr := range callRequests() {
@@ -92,9 +86,7 @@ func (h *matrixServer) tryOwnRun(t *testing.T, s fixture, valid string, forCalls
 		}
 		tr.header = []string{"Stepwell-Invocation", "rh_other"}
 		got := h.send(t, tr, s, valid)
-		if want := strings.HasPrefix(tr.route, "POST "); want != (got.status == http.StatusBadRequest) {
-			t.Errorf("%s naming another invocation: got %d %s", tr.route, got.status, got.body)
-		}
+		check.Equal(t, tr.route+" that names another invocation is refused", got.status == http.StatusBadRequest, strings.HasPrefix(tr.route, "POST "))
 	}
 	if tried < len(forCalls) {
 		t.Errorf("tried %d requests to %d routes for calls", tried, len(forCalls))

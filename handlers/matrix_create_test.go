@@ -14,6 +14,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/flow/registry"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 	"github.com/stepwell-dev/stepwell/queue/hold"
 	"github.com/stepwell-dev/stepwell/starts/collection"
 	"github.com/stepwell-dev/stepwell/starts/collection/collector"
@@ -25,18 +26,14 @@ import (
 func (h *matrixServer) createSecrets(t *testing.T, project entities.Project, s fixture) {
 	t.Helper()
 	for _, name := range []string{s["secret"], s["spareSecret"]} {
-		if _, err := h.secrets.Put(t.Context(), project, name, []admin.SecretValue{classified}); err != nil {
-			t.Fatal(err)
-		}
+		check.Value(h.secrets.Put(t.Context(), project, name, []admin.SecretValue{classified}))(t)
 	}
 }
 
 func (h *matrixServer) createPause(t *testing.T, project entities.Project, s fixture) {
 	t.Helper()
 	subject := hold.Subject{Kind: hold.Deployment, Name: s["paused"]}
-	if _, err := h.queue.Pause(t.Context(), project, subject, ""); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(h.queue.Pause(t.Context(), project, subject, ""))(t)
 }
 
 func (h *matrixServer) createSchedules(t *testing.T, project entities.Project, s fixture) {
@@ -57,18 +54,14 @@ func (h *matrixServer) createFlows(t *testing.T, project entities.Project, s fix
 	flows := registry.New(h.pool, time.Now)
 	for value := range 2 {
 		document := fmt.Sprintf("flow: %s\nsteps: {a: {set: '%s-literal-%d'}}", s["flow"], classified, value)
-		if _, err := flows.Put(t.Context(), project, []byte(document)); err != nil {
-			t.Fatal(err)
-		}
+		check.Value(flows.Put(t.Context(), project, []byte(document)))(t)
 	}
 	document := "catalog: goals-" + s["flow"] + "\nsteps: {a: {set: {b: " + classified + "-catalog}, gives: {b: {}}}}"
 	if _, _, err := flows.PutCatalog(t.Context(), project, []byte(document), false); err != nil {
 		t.Fatal(err)
 	}
 	for _, alias := range []string{"prod", "spare"} {
-		if _, err := flows.PutAlias(t.Context(), project, s["flow"], alias, 2); err != nil {
-			t.Fatal(err)
-		}
+		check.Value(flows.PutAlias(t.Context(), project, s["flow"], alias, 2))(t)
 	}
 }
 
@@ -102,15 +95,11 @@ func (h *matrixServer) createLimits(t *testing.T, project entities.Project, s fi
 	t.Helper()
 	limits := limit.NewStore(h.pool, time.Now)
 	for _, name := range []string{s["limit"], s["spareLimit"]} {
-		if _, err := limits.Put(t.Context(), project, name, limit.Spec{PerKey: 1}); err != nil {
-			t.Fatal(err)
-		}
+		check.Value(limits.Put(t.Context(), project, name, limit.Spec{PerKey: 1}))(t)
 	}
 	for _, workflow := range []string{s["policy"], s["sparePolicy"]} {
 		p := limit.Policy{Project: project, Workflow: workflow, Limits: []limit.PolicyUse{{Name: s["limit"]}}}
-		if _, err := limits.PutPolicy(t.Context(), p); err != nil {
-			t.Fatal(err)
-		}
+		check.Value(limits.PutPolicy(t.Context(), p))(t)
 	}
 }
 
@@ -145,10 +134,7 @@ func (h *matrixServer) createKey(t *testing.T, project entities.Project, s fixtu
 // collect opens a collection that does not start by itself, and returns its ID.
 func (h *matrixServer) collect(t *testing.T, project entities.Project, deployment, key string) string {
 	t.Helper()
-	rule, err := collection.NewBatch(key, 1000, time.Hour, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rule := check.Value(collection.NewBatch(key, 1000, time.Hour, 0))(t)
 	done, err := collector.New(h.queue, h.log).Add(t.Context(), project, rule, collection.Start{
 		Workflow: "order", Deployment: deployment, Input: []byte(`"` + classified + `"`),
 		Data: entities.EventData{Driver: entities.DriverServer, WorkflowName: "order"},

@@ -25,6 +25,7 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/ui"
@@ -81,14 +82,8 @@ func (h *matrixServer) enter(t *testing.T, project entities.Project, text string
 // cookie opens a session with a key and returns its cookie.
 func (h *matrixServer) cookie(t *testing.T, project entities.Project, text string) string {
 	t.Helper()
-	key, err := h.keys.Lookup(t.Context(), text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cookie, err := h.access.Enter(t.Context(), "", access.Opened{Project: project, Key: &key})
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := check.Value(h.keys.Lookup(t.Context(), text))(t)
+	cookie := check.Value(h.access.Enter(t.Context(), "", access.Opened{Project: project, Key: &key}))(t)
 	return cookie
 }
 
@@ -97,10 +92,7 @@ func newMatrixServer(t *testing.T) *matrixServer {
 	pool := testdb.Pool(t)
 	logger := slog.New(slog.DiscardHandler)
 	hub := pg.NewHub(pool, migrations.DefaultSchema+".hints", logger)
-	q, err := queue.New(pool, migrations.DefaultSchema, hub)
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := check.Value(queue.New(pool, migrations.DefaultSchema, hub))(t)
 	h := &matrixServer{
 		pool: pool, log: eventlog.New(pool, hub, q, time.Now), streams: read.NewStreams(pool, hub, time.Now), queue: q,
 		secrets: admin.NewSecrets(pool, time.Now), keys: access.NewKeys(pool, time.Now),
@@ -119,9 +111,7 @@ func newMatrixServer(t *testing.T) *matrixServer {
 	h.web = httptest.NewServer(h.echo)
 	t.Cleanup(h.web.Close)
 	t.Cleanup(drain)
-	if _, err := access.NewProjects(pool, time.Now).Put(t.Context(), "shop", nil); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(access.NewProjects(pool, time.Now).Put(t.Context(), "shop", nil))(t)
 	for _, project := range []entities.Project{entities.DefaultProject, "shop"} {
 		h.keyTexts[project] = map[admin.Role]string{}
 		for _, role := range admin.Roles() {
@@ -146,9 +136,7 @@ func (h *matrixServer) mint(t *testing.T, project entities.Project, role admin.R
 
 func (h *matrixServer) exec(t *testing.T, sql string, args ...any) {
 	t.Helper()
-	if _, err := h.pool.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatal(err)
-	}
+	testdb.Exec(t, h.pool, sql, args...)
 }
 
 // fixture has the IDs of one object of every kind in a project, by the placeholders of requests.
@@ -189,9 +177,7 @@ func (h *matrixServer) newFixtureFor(
 	t.Helper()
 	s := h.missingIDs()
 	for _, id := range []string{s["deployment"], s["spare"], s["paused"]} {
-		if _, err := h.queue.PutDeployment(t.Context(), project, id, "http://ours.test"); err != nil {
-			t.Fatal(err)
-		}
+		check.Value(h.queue.PutDeployment(t.Context(), project, id, "http://ours.test"))(t)
 	}
 	for _, part := range []struct {
 		create       func(*testing.T, entities.Project, fixture)
@@ -253,10 +239,7 @@ func encode(t *testing.T, body string) []byte {
 		if n, ok := value["specVersion"].(float64); ok {
 			value["specVersion"] = int(n)
 		}
-		data, err := cbor.Marshal(value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := check.Value(cbor.Marshal(value))(t)
 		if kind == "cbor" {
 			return data
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -21,6 +22,7 @@ import (
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // response is a response, or the start of an endless one.
@@ -44,10 +46,7 @@ func (h *matrixServer) send(t *testing.T, tr testRequest, s fixture, key string)
 	if browser = browser && native; browser {
 		path = "/ui/" + url.PathEscape(string(session.project)) + path
 	}
-	r, err := http.NewRequestWithContext(ctx, method, h.web.URL+path, bytes.NewReader(encode(t, s.fill(tr.body))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := check.Value(http.NewRequestWithContext(ctx, method, h.web.URL+path, bytes.NewReader(encode(t, s.fill(tr.body)))))(t)
 	r.Header.Set("X-Request-Id", "same") // error bodies contain it
 	if native {
 		r.Header.Set("Content-Type", "application/json")
@@ -121,27 +120,18 @@ func TestPermissionsMatchTheDocument(t *testing.T) {
 		tried[tr.route] = true
 	}
 	all := slices.Sorted(maps.Keys(permissions))
-	if diff := cmp.Diff(slices.Sorted(maps.Keys(registered)), all); diff != "" {
-		t.Errorf("routes (-of echo +with a permission):\n%s", diff)
-	}
-	if diff := cmp.Diff(all, slices.Sorted(maps.Keys(tried))); diff != "" {
-		t.Errorf("routes (-registered +in the matrix):\n%s", diff)
-	}
+	check.Equal(t, "routes", all, slices.Sorted(maps.Keys(registered)))
+	check.Equal(t, "routes", slices.Sorted(maps.Keys(tried)), all)
 }
 
 // documentedPermissions returns the permissions in openapi.yaml by route, and the routes that accept tokens of calls.
 func documentedPermissions(t *testing.T) (permissions map[string]auth.Permission, forCalls []string) {
 	t.Helper()
-	data, err := os.ReadFile("rest/openapi.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := check.Value(os.ReadFile("rest/openapi.yaml"))(t)
 	var doc struct {
 		Paths map[string]map[string]yaml.Node
 	}
-	if err := yaml.Unmarshal(data, &doc); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, yaml.Unmarshal(data, &doc))
 	permissions = map[string]auth.Permission{}
 	for path, item := range doc.Paths {
 		for method, node := range item {
@@ -153,9 +143,7 @@ func documentedPermissions(t *testing.T) (permissions map[string]auth.Permission
 			if method == "parameters" {
 				continue
 			}
-			if err := node.Decode(&op); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, node.Decode(&op))
 			if op.Security != nil && len(*op.Security) == 0 {
 				continue // public
 			}
@@ -196,9 +184,7 @@ func TestRolesCanUseOnlyTheirRoutes(t *testing.T) {
 			m.shared = m.newFixture(t, project)
 			before := m.snapshot(t, project)
 			m.eachRole(false, func(tr testRequest, role admin.Role) { m.denied(t, tr, role) })
-			if diff := cmp.Diff(before, m.snapshot(t, project)); diff != "" {
-				t.Errorf("denied requests changed something (-before +after):\n%s", diff)
-			}
+			check.Equal(t, "denied requests changed something", m.snapshot(t, project), before)
 			for _, reads := range []bool{true, false} { // writes come last, because some change all runs
 				m.eachRole(true, func(tr testRequest, role admin.Role) {
 					if strings.HasPrefix(tr.route, "GET ") == reads {
@@ -289,9 +275,7 @@ func TestOtherProjectsLearnAndChangeNothing(t *testing.T) {
 				for _, role := range admin.Roles() {
 					o.foreign(t, tr, role)
 				}
-				if diff := cmp.Diff(before, h.snapshot(t, owner)); diff != "" {
-					t.Errorf("%s changed something (-before +after):\n%s", tr.route, diff)
-				}
+				check.Equal(t, fmt.Sprintf("%s changed something", tr.route), h.snapshot(t, owner), before)
 			}
 			t.Logf("%d cells: %d requests to %d routes × (%d without a valid key + %d roles of another project)",
 				o.cells, len(testRequests), len(h.auth.Permissions()), len(o.invalidKeys), len(admin.Roles()))
@@ -305,9 +289,7 @@ func (h *matrixServer) invalidKeys(t *testing.T, project entities.Project) map[s
 	keys := map[string]string{"no key": "", "garbage": "garbage", "unknown key": "sw_" + strings.Repeat("x", 49)}
 	var id admin.KeyID
 	id, keys["revoked"] = h.mint(t, project, admin.RoleAdmin)
-	if err := h.keys.Revoke(t.Context(), project, id); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, h.keys.Revoke(t.Context(), project, id))
 	id, keys["expired"] = h.mint(t, project, admin.RoleAdmin)
 	h.exec(t, `UPDATE api_keys SET expires_at = now() - interval '1 s' WHERE id = $1`, id)
 	return keys

@@ -16,6 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
@@ -27,10 +28,7 @@ func TestMetricsAreReachableWithoutTheDatabase(t *testing.T) {
 	at.Store(time.Now().UnixNano())
 	now := func() time.Time { return time.Unix(0, at.Load()) }
 	later := func() { at.Add(int64(time.Minute)) } // the cached key has expired
-	q, err := queue.New(pool, migrations.DefaultSchema, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := check.Value(queue.New(pool, migrations.DefaultSchema, nil))(t)
 	keys := access.NewKeys(pool, now)
 	mint := func(role admin.Role) (admin.KeyID, string) {
 		t.Helper()
@@ -58,16 +56,11 @@ func TestMetricsAreReachableWithoutTheDatabase(t *testing.T) {
 	want("/metrics", scraper, http.StatusOK, "stepwell_database_up 1\n")
 	want("/metrics", revoked, http.StatusOK, "stepwell_database_up 1\n")
 	want("/metrics", starter, http.StatusForbidden, "")
-	if err := keys.Revoke(t.Context(), entities.DefaultProject, id); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, keys.Revoke(t.Context(), entities.DefaultProject, id))
 	later()
 	want("/metrics", revoked, http.StatusUnauthorized, "")
 
-	conn, err := pool.Acquire(t.Context()) // the database does not answer
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := check.Value(pool.Acquire(t.Context()))(t) // the database does not answer
 	later()
 	want("/metrics", scraper, http.StatusOK, "stepwell_database_up 0\n")
 	conn.Release()

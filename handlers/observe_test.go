@@ -14,6 +14,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 func TestSafeRequestIDsAreKept(t *testing.T) {
@@ -111,8 +112,6 @@ func TestRunIDIsReadFromThePath(t *testing.T) {
 	} {
 		got = "not asked"
 		serve(e, http.MethodGet, path)
-		if got != want {
-			t.Errorf("%s: got %q, want %q", path, got, want)
-		}
+		check.Equal(t, path, got, want)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/stats"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // plantation has runs with a text of its own in every place that may have one that clients without access to payloads
@@ -107,9 +108,7 @@ func plant(t *testing.T) *plantation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := stats.NewFollower(h.pool).Follow(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, stats.NewFollower(h.pool).Follow(t.Context()))
 	return p
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // TestReadersAreLimited: a project has its limit, each key half of it, and no other project is concerned.
@@ -98,9 +99,7 @@ func TestStartThatWaits(t *testing.T) {
 	}
 	waited := false
 	request(func(c echo.Context) error {
-		if a.starts.serving != 1 {
-			t.Errorf("%d starts are served, want 1", a.starts.serving)
-		}
+		check.Equal(t, "starts are served", a.starts.serving, 1)
 		incoming.Waits(c)
 		if a.starts.serving != 0 {
 			t.Error("it has room as a start while it waits")

@@ -18,6 +18,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
@@ -69,10 +70,7 @@ func TestBusyServerIsReady(t *testing.T) {
 func TestServerWithStuckConnectionsIsNotReady(t *testing.T) {
 	t.Parallel()
 	e, pool := newSmallProbes(t)
-	conn, err := pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := check.Value(pool.Acquire(t.Context()))(t)
 	wantReady(t, e, http.StatusServiceUnavailable, `{"status":"no connection to the database is free"}`)
 	conn.Release()
 	wantReady(t, e, http.StatusOK, `{"status":"ok"}`)

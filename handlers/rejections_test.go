@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // TestRejectionsAreLoggedOncePerAddressAndMinute: the first at once, and the number of the others afterwards.
@@ -27,9 +28,7 @@ func TestRejectionsAreLoggedOncePerAddressAndMinute(t *testing.T) {
 	add("203.0.113.7", 500)
 	add("2001:db8::1", 1)
 	add("2001:db8::2", 2) // the same network
-	if got := strings.Count(log.String(), "\n"); got != 2 {
-		t.Errorf("%d lines at first, want one for each address:\n%s", got, &log)
-	}
+	check.Equal(t, "lines at first", strings.Count(log.String(), "\n"), 2)
 	log.Reset()
 	now = now.Add(rejectionWindow)
 	r.flush(t.Context())
@@ -71,8 +70,6 @@ func TestClientAddresses(t *testing.T) {
 		if tt.header != "" {
 			r.Header.Set("X-Forwarded-For", tt.header)
 		}
-		if got := clientAddresses(tt.proxies)(r); got != tt.client {
-			t.Errorf("%s, %q, proxies %v: got %s, want %s", tt.peer, tt.header, tt.proxies, got, tt.client)
-		}
+		check.Equal(t, fmt.Sprintf("%s, %q, proxies %v", tt.peer, tt.header, tt.proxies), clientAddresses(tt.proxies)(r), tt.client)
 	}
 }

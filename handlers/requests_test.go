@@ -2,13 +2,13 @@ package handlers
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
@@ -38,8 +38,6 @@ func TestRefusalsOfRequestsOfSQL(t *testing.T) {
 			c.want.Reason = c.reason
 			c.want.Public, _, _ = strings.Cut(c.reason, ":")
 		}
-		if diff := cmp.Diff(c.want, got); diff != "" {
-			t.Errorf("%d %s (-want +got):\n%s", c.status, c.body, diff)
-		}
+		check.Equal(t, fmt.Sprintf("%d %s", c.status, c.body), got, c.want)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
@@ -52,9 +54,7 @@ func TestRoutesRequireTheKey(t *testing.T) {
 			if !ok {
 				want = http.StatusUnauthorized
 			}
-			if got.Code != want {
-				t.Errorf("%s %s with %s: got %d, want %d", route.Method, path, name, got.Code, want)
-			}
+			check.Equal(t, fmt.Sprintf("%s %s with %s", route.Method, path, name), got.Code, want)
 		}
 		if strings.HasPrefix(route.Path, "/sdk/v2/stream/") || strings.HasPrefix(route.Path, "/sdk/v3/") ||
 			route.Path == "/v1/events/stream" || route.Path == "/v1/live" {
@@ -82,10 +82,7 @@ func TestProbesReportReadiness(t *testing.T) {
 	t.Parallel()
 	all, pool, _ := newEcho(t, "key")
 	stopping, stop := context.WithCancel(t.Context())
-	q, err := queue.New(pool, migrations.DefaultSchema, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := check.Value(queue.New(pool, migrations.DefaultSchema, nil))(t)
 	trouble := ""
 	o := Options{
 		Pool: pool, Log: eventlog.New(pool, nil, q, time.Now), Queue: q, APIKey: "key",
@@ -172,10 +169,7 @@ func TestWorldPackageIsServed(t *testing.T) {
 // TestWorldPackageIsPackedOnce: strangers may request it as often as they like.
 func TestWorldPackageIsPackedOnce(t *testing.T) {
 	t.Parallel()
-	first, err := worldTarball()
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := check.Value(worldTarball())(t)
 	second, err := worldTarball()
 	if err != nil || &first.data[0] != &second.data[0] {
 		t.Errorf("the package was packed again (%v)", err)
@@ -212,21 +206,12 @@ func TestBodySizeIsLimited(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			body := io.NopCloser(io.LimitReader(zeros{}, tt.length))
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, web.URL+"/sdk/sink", body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			req := check.Value(http.NewRequestWithContext(t.Context(), http.MethodPut, web.URL+"/sdk/sink", body))(t)
 			req.ContentLength = tt.announced
 			req.Header.Set("Expect", "100-continue") // so that the client reads the rejection
-			resp, err := http.DefaultTransport.RoundTrip(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			resp := check.Value(http.DefaultTransport.RoundTrip(req))(t)
 			defer func() { _ = resp.Body.Close() }()
-			answer, err := io.ReadAll(resp.Body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			answer := check.Value(io.ReadAll(resp.Body))(t)
 			if resp.StatusCode != tt.status {
 				t.Fatalf("got %d %s, want %d", resp.StatusCode, answer, tt.status)
 			}

@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"runtime"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/capacity/share"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // TestBusyProjectLeavesOthersRoomForStarts: what one project has under way does not keep another from its part.
@@ -34,9 +36,7 @@ func TestBusyProjectLeavesOthersRoomForStarts(t *testing.T) {
 		{project: "b", own: most / 2, all: most / 2, projects: 2, want: 0},
 		{project: "b", all: 10 * most, projects: 4, want: most / 4},
 	} {
-		if got := room(tt.project, tt.own, tt.all, tt.projects); got != tt.want {
-			t.Errorf("%+v: got room for %d", tt, got)
-		}
+		check.Equal(t, fmt.Sprintf("%+v: got room for", tt), room(tt.project, tt.own, tt.all, tt.projects), tt.want)
 	}
 	resume()
 	busy.Wait()
@@ -68,9 +68,7 @@ func TestSlowBodiesHoldNoSlotsForStarts(t *testing.T) {
 	s.admission.starts = newStarts(t.Context(), func(_ string, _, all, _ int) int { return 1 - all }, time.Now, nil)
 	for _, length := range []int64{smallBody + 1, -1} {
 		body, answer := s.begin(t, http.MethodPost, "/v4/runs/r/events/run_created", length)
-		if _, err := body.Write([]byte("x")); err != nil {
-			t.Fatal(err)
-		}
+		check.Value(body.Write([]byte("x")))(t)
 		await(t, "the body arrives", func() bool { return s.admission.arriving.Held() == 1 })
 		wantCount(t, s.do(t, http.MethodPost, "/v4/runs/other/events/run_created", 10), 10)
 		_ = body.Close()

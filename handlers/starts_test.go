@@ -20,6 +20,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/capacity/share"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
@@ -283,9 +284,7 @@ func TestClientsThatGoLeaveTheLine(t *testing.T) {
 		l.makeRoom(1)
 		l.want(t, "the message is left", "message")
 		l.look(func() {
-			if l.serving != 1 {
-				t.Errorf("%d are being served, want 1", l.serving)
-			}
+			check.Equal(t, "starts under way", l.serving, 1)
 		})
 	})
 }
@@ -310,19 +309,15 @@ func post(e http.Handler, path, body string) *httptest.ResponseRecorder {
 func TestBusyServerFinishesWhatHasBegun(t *testing.T) {
 	t.Parallel()
 	e, q, _ := newEchoOf(t, "")
-	if _, err := q.Pool().Exec(t.Context(),
-		`INSERT INTO deployments (project, id, url, updated_at) VALUES ('default', 'dpl_1', 'http://app.test', now())`); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(q.Pool().Exec(t.Context(),
+		`INSERT INTO deployments (project, id, url, updated_at) VALUES ('default', 'dpl_1', 'http://app.test', now())`))(t)
 	const request = `{"workflow":"order","deployment":"dpl_1"}`
 	begun := post(e, "/v1/runs", request)
 	if begun.Code != http.StatusCreated {
 		t.Fatalf("got %d: %s", begun.Code, begun.Body)
 	}
 	count := func() (n int) {
-		if err := q.Pool().QueryRow(t.Context(), `SELECT count(*) FROM runs`).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, q.Pool().QueryRow(t.Context(), `SELECT count(*) FROM runs`).Scan(&n))
 		return n
 	}
 	shows := func(metric string) bool {
@@ -352,9 +347,7 @@ func TestBusyServerFinishesWhatHasBegun(t *testing.T) {
 	if refused.Code != http.StatusTooManyRequests || refused.Header().Get("Retry-After") == "" {
 		t.Errorf("got %d, Retry-After %q: %s", refused.Code, refused.Header().Get("Retry-After"), refused.Body)
 	}
-	if n := count(); n != 1 {
-		t.Errorf("%d runs, want only the one that had begun", n)
-	}
+	check.Equal(t, "runs", count(), 1)
 	if ended := post(e, begun.Header().Get("Location")+"/cancel", ""); ended.Code/100 != 2 {
 		t.Errorf("the run that had begun cannot end: %d: %s", ended.Code, ended.Body)
 	}
@@ -364,13 +357,9 @@ func TestBusyServerFinishesWhatHasBegun(t *testing.T) {
 	asking.Wait()
 	close(codes)
 	for code := range codes {
-		if code != http.StatusCreated {
-			t.Errorf("a start that waited got %d", code)
-		}
+		check.Equal(t, "a start that waited", code, http.StatusCreated)
 	}
-	if n := count(); n != 1+mostStarts {
-		t.Errorf("%d runs, want %d", n, 1+mostStarts)
-	}
+	check.Equal(t, "runs", count(), 1+mostStarts)
 	if !shows("stepwell_starts_waiting 0") || !shows("stepwell_starts_refused_total 2") {
 		t.Errorf("the metrics do not show that none wait and two were refused")
 	}
@@ -450,10 +439,7 @@ func TestRefusedStartKeepsItsConnection(t *testing.T) {
 		if size == chunked {
 			req.ContentLength = -1
 		}
-		resp, err := s.Client().Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := check.Value(s.Client().Do(req))(t)
 		_ = resp.Body.Close()
 		if resp.StatusCode != http.StatusTooManyRequests || resp.Close {
 			t.Errorf("%d bytes: got %d, connection closed: %v; want 429, open", size, resp.StatusCode, resp.Close)

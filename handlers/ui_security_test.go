@@ -17,6 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/admin/access"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // viaDashboard sends a request of the matrix with a browser's cookie, to a path that begins with prefix. Headers are in pairs.
@@ -107,9 +108,7 @@ func TestNoOtherPathAcceptsTheCookie(t *testing.T) {
 	}
 	hook := testRequest{route: "POST /hooks", path: "/hooks/default/" + s["token"], body: "{}"}
 	with, without := h.viaDashboard(t, "", hook, s, cookie, page...), h.viaDashboard(t, "", hook, s, "")
-	if with.Code != without.Code {
-		t.Errorf("a webhook: got %d with the cookie, %d without", with.Code, without.Code)
-	}
+	check.Equal(t, "a webhook with the cookie", with.Code, without.Code)
 }
 
 // TestAnswersOfTheDashboardHaveItsHeaders checks success and failure of every route that the dashboard uses, and the pages.
@@ -195,10 +194,7 @@ func TestStreamsEndWithTheirSession(t *testing.T) {
 			defer web.Close()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			r, err := http.NewRequestWithContext(ctx, http.MethodGet, web.URL+"/ui/default/v1/events/stream", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := check.Value(http.NewRequestWithContext(ctx, http.MethodGet, web.URL+"/ui/default/v1/events/stream", nil))(t)
 			r.Header.Set("Cookie", "stepwell_session="+d.cookie)
 			resp, err := web.Client().Do(r)
 			if err != nil || resp.StatusCode != http.StatusOK {
@@ -213,9 +209,7 @@ func TestStreamsEndWithTheirSession(t *testing.T) {
 			if ctx.Err() != nil {
 				t.Errorf("the stream goes on a minute after its session; reading it: %v", err)
 			}
-			if got := d.status("default"); got != http.StatusUnauthorized {
-				t.Errorf("got %d, want 401", got)
-			}
+			check.Equal(t, "the status", d.status("default"), http.StatusUnauthorized)
 		})
 	}
 }
@@ -281,9 +275,7 @@ func TestCodesEnd(t *testing.T) {
 		t.Errorf("an old code: got %d, want 401", got.Code)
 	}
 	_, code = d.code(text)
-	if err := d.keys.Revoke(t.Context(), "default", id); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, d.keys.Revoke(t.Context(), "default", id))
 	if got := d.redeem(code); got.Code != 401 {
 		t.Errorf("of a revoked key: got %d, want 401", got.Code)
 	}
@@ -319,9 +311,7 @@ func TestSessionsOfOtherProjectsStayOpen(t *testing.T) {
 			}
 		}
 		got := d.send(http.MethodGet, "/ui/"+url.PathEscape(project)+"/v1/ui/sessions", "")
-		if err := json.Unmarshal(got.Body.Bytes(), &found); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, json.Unmarshal(got.Body.Bytes(), &found))
 		for _, s := range found.Data {
 			if s.Current {
 				ids = append(ids, s.ID)

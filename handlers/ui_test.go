@@ -26,6 +26,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/ui"
@@ -67,10 +68,7 @@ func newDashboard(t *testing.T, change func(*Options)) *dashboard {
 	d := &dashboard{t: t, pool: pool, now: time.Now()}
 	logger := slog.New(slog.DiscardHandler)
 	hub := pg.NewHub(pool, migrations.DefaultSchema+".hints", logger)
-	q, err := queue.New(pool, migrations.DefaultSchema, hub)
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := check.Value(queue.New(pool, migrations.DefaultSchema, hub))(t)
 	d.keys = access.NewKeys(pool, d.clock)
 	o := Options{
 		Pool: pool, Log: eventlog.New(pool, hub, q, d.clock), Streams: read.NewStreams(pool, hub, d.clock), Queue: q,
@@ -163,9 +161,7 @@ func TestSessionsHaveTheRightsOfTheirKeys(t *testing.T) {
 		Open     bool
 		Projects []struct{ Project, Role, Key string }
 	}
-	if err := json.Unmarshal(d.send(http.MethodGet, "/ui/-/session", "").Body.Bytes(), &s); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, json.Unmarshal(d.send(http.MethodGet, "/ui/-/session", "").Body.Bytes(), &s))
 	want := []struct{ Project, Role, Key string }{{"default", "admin", ""}, {"shop", "read", "k"}}
 	if diff := cmp.Diff(want, s.Projects); diff != "" || s.Open {
 		t.Errorf("open %t, (-want +got):\n%s", s.Open, diff)
@@ -215,15 +211,9 @@ func TestLiveViewEndsWithItsSession(t *testing.T) {
 	d.signIn(environmentKey)
 	server := httptest.NewServer(d.echo)
 	t.Cleanup(server.Close)
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/ui/default/v1/live?topics=true", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := check.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/ui/default/v1/live?topics=true", nil))(t)
 	r.Header.Set("Cookie", "stepwell_session="+d.cookie)
-	answer, err := server.Client().Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := check.Value(server.Client().Do(r))(t)
 	defer func() { _ = answer.Body.Close() }()
 	line := func(text string) {
 		t.Helper()
@@ -401,9 +391,7 @@ func TestOpenServersNeedNoSignIn(t *testing.T) {
 		d.echo.ServeHTTP(w, r)
 		return w.Code
 	}
-	if got := request("127.0.0.1:8788", http.MethodGet, "/ui/default/v1/runs", "", local...); got != 200 {
-		t.Errorf("got %d, want 200", got)
-	}
+	check.Equal(t, "the status", request("127.0.0.1:8788", http.MethodGet, "/ui/default/v1/runs", "", local...), 200)
 	for name, got := range map[string]int{
 		"another project": request("127.0.0.1:8788", http.MethodGet, "/ui/shop/v1/runs", ""),
 		"a rebound name":  request("attacker.example", http.MethodGet, "/ui/default/v1/runs", ""),

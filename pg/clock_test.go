@@ -7,16 +7,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // TestSlowAnswersDoNotMoveTheClock: the clock is that of the database. A comparison that waited long for a connection is
 // inexact and does not change it; one that shows another time does.
 func TestSlowAnswersDoNotMoveTheClock(t *testing.T) {
 	t.Parallel()
-	pool, err := pgxpool.New(t.Context(), testdb.New(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := check.Value(pgxpool.New(t.Context(), testdb.New(t)))(t)
 	t.Cleanup(pool.Close)
 	var behind, waited time.Duration
 	start := time.Now()
@@ -37,9 +35,7 @@ func TestSlowAnswersDoNotMoveTheClock(t *testing.T) {
 		{"a correct clock again", 0, 0},
 	} {
 		behind, waited = step.behind, step.waited
-		if err := c.Compare(t.Context(), pool); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, c.Compare(t.Context(), pool))
 		if off := time.Since(c.Now()); off.Abs() > most {
 			t.Errorf("%s: the time is off by %s", step.what, off)
 		}

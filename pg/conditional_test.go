@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // TestRenumber: only parameters have numbers. A $ of a pattern stays, or the pattern would match nothing.
@@ -20,9 +22,7 @@ func TestRenumber(t *testing.T) {
 		"end of a pattern":  {`topic ~ '^a(.*)$' AND id = $2`, 8, `topic ~ '^a(.*)$' AND id = $10`},
 		"end of the string": {`SELECT $1, '$`, 1, `SELECT $2, '$`},
 	} {
-		if got := renumber(tt.sql, tt.offset); got != tt.want {
-			t.Errorf("%s: got %s, want %s", name, got, tt.want)
-		}
+		check.Equal(t, name, renumber(tt.sql, tt.offset), tt.want)
 	}
 }
 
@@ -33,9 +33,7 @@ func TestSizeIsThatOfThePayloads(t *testing.T) {
 	c.About(Write{Args: []any{"run", int64(1)}})
 	c.Add(Write{Args: []any{make([]byte, 100), nil, 7}})
 	c.Add(Write{Args: []any{[][]byte{make([]byte, 20), nil}, []string{"abc", "d"}}})
-	if got := c.Size(); got != 3+100+20+4 {
-		t.Errorf("got %d bytes, want 127", got)
-	}
+	check.Equal(t, "the size", c.Size(), 3+100+20+4)
 }
 
 // TestQueueLockedWritesInOrder: the run, the writes, and what needs the lock, without the conditions.

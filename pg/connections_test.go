@@ -3,6 +3,7 @@ package pg
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/capacity/share"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // dividedPool opens a pool of n connections that are divided.
@@ -26,10 +28,7 @@ func dividedPool(t *testing.T, n int32) (*pgxpool.Pool, *Connections) {
 func hold(t *testing.T, pool *pgxpool.Pool, d *Connections, project string) (held []*pgxpool.Conn) {
 	t.Helper()
 	for d.pool.Room(project, connectionFactor) > 0 {
-		conn, err := pool.Acquire(share.For(t.Context(), project))
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := check.Value(pool.Acquire(share.For(t.Context(), project)))(t)
 		held = append(held, conn)
 	}
 	return held
@@ -41,9 +40,7 @@ func TestProjectLeavesConnectionsToOthers(t *testing.T) {
 	t.Parallel()
 	pool, d := dividedPool(t, 20)
 	held := hold(t, pool, d, "a")
-	if len(held) != 12 {
-		t.Errorf("a project alone holds %d of 20 connections, want 12", len(held))
-	}
+	check.Equal(t, "connections of 20 that a project alone holds", len(held), 12)
 	waiting := make(chan error, 1)
 	go func() {
 		_, err := pool.Exec(share.For(t.Context(), "a"), `SELECT 1`)
@@ -67,9 +64,7 @@ func TestProjectLeavesConnectionsToOthers(t *testing.T) {
 	if n, waited := d.Waits(); n != 1 || waited <= 0 {
 		t.Errorf("%d acquisitions waited %s, want 1", n, waited)
 	}
-	if n := d.pool.Held(); n != 0 {
-		t.Errorf("%d connections are still held", n)
-	}
+	check.Equal(t, "connections are still held", d.pool.Held(), 0)
 }
 
 // TestBusyProjectGivesWay: while another one is active, a project gets no more than a third of what projects may take.
@@ -79,9 +74,7 @@ func TestBusyProjectGivesWay(t *testing.T) {
 	if !d.pool.Try("b", 1, connectionFactor) {
 		t.Fatal("no connection is free")
 	}
-	if n := d.pool.Room("a", connectionFactor); n != 5 {
-		t.Errorf("a project may hold %d of 20 connections beside an active one, want 5", n)
-	}
+	check.Equal(t, "connections of 20 that a project may hold beside an active one", d.pool.Room("a", connectionFactor), 5)
 }
 
 // TestEveryPoolIsUsedWhole: a project alone uses all connections of a pool that is too small to be divided.
@@ -90,9 +83,7 @@ func TestEveryPoolIsUsedWhole(t *testing.T) {
 	for conns, want := range map[int32]int{1: 1, 2: 2, 3: 3, 4: 3, 8: 5} {
 		pool, d := dividedPool(t, conns)
 		held := hold(t, pool, d, "a")
-		if len(held) != want {
-			t.Errorf("a project alone holds %d of %d connections, want %d", len(held), conns, want)
-		}
+		check.Equal(t, fmt.Sprintf("connections of %d that a project alone holds", conns), len(held), want)
 		for _, conn := range held {
 			conn.Release()
 		}

@@ -5,19 +5,15 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 func TestVanishedHostsAreDetected(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := check.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer func() { _ = l.Close() }()
-	conn, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := check.Value(net.Dial("tcp", l.Addr().String()))(t)
 	defer func() { _ = conn.Close() }()
 	detectDeadPeer(conn)
 	raw, err := conn.(*net.TCPConn).SyscallConn()
@@ -29,9 +25,7 @@ func TestVanishedHostsAreDetected(t *testing.T) {
 	} {
 		var got int
 		read := func(fd uintptr) { got, err = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, option) }
-		if err := raw.Control(read); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, raw.Control(read))
 		if err != nil || got != want {
 			t.Errorf("option %d: got %d, %v; want %d", option, got, err, want)
 		}

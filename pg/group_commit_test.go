@@ -15,6 +15,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/capacity/share"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
 )
 
@@ -90,20 +91,16 @@ func (f fixture) probes(t *testing.T, names ...string) {
 		if sql[0] == 'I' {
 			args = []any{names}
 		}
-		if _, err := f.pool.Exec(t.Context(), sql, args...); err != nil {
-			t.Fatal(err)
-		}
+		testdb.Exec(t, f.pool, sql, args...)
 	}
 }
 
 // written returns the names in the order in which they were inserted, and the number of transactions that did so.
 func (f fixture) written(t *testing.T) (names []string, transactions int) {
 	t.Helper()
-	if err := f.pool.QueryRow(t.Context(), `
+	check.NoError(t, f.pool.QueryRow(t.Context(), `
 		SELECT coalesce(array_agg(name ORDER BY n), '{}'), count(DISTINCT xid) FROM probes`,
-	).Scan(&names, &transactions); err != nil {
-		t.Fatal(err)
-	}
+	).Scan(&names, &transactions))
 	return names, transactions
 }
 
@@ -175,13 +172,8 @@ func TestDoReturnsTheOutcomeOfABegunTransactionAfterItsContextEnds(t *testing.T)
 	t.Parallel()
 	f := fixture{testdb.Pool(t)}
 	f.probes(t)
-	rival, err := f.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := rival.Exec(t.Context(), `INSERT INTO probes (name) VALUES ('a')`); err != nil {
-		t.Fatal(err)
-	}
+	rival := check.Value(f.pool.Begin(t.Context()))(t)
+	testdb.Exec(t, rival, `INSERT INTO probes (name) VALUES ('a')`)
 	ctx, cancel := context.WithCancel(t.Context())
 	g, p, other := NewGroupCommit(f.pool), insertIgnoring(LockKey, "a"), insertIgnoring(LockKey, "b")
 	errs := meet(t, g, 2, func(_ context.Context, i int) error {
@@ -223,9 +215,7 @@ func TestTwoProcessesLockInTheSameOrder(t *testing.T) {
 	orders := []LockOrder{{LockKey, "a"}, {LockLease, "b"}, {LockRun, "c"}, {LockKey, "d"}}
 	waits := 0
 	schedules := gate.Explore(t, sessions[0], sessions[1], func(s *gate.Schedule) {
-		if _, err := f.pool.Exec(t.Context(), `DELETE FROM probes`); err != nil {
-			t.Fatal(err)
-		}
+		testdb.Exec(t, f.pool, `DELETE FROM probes`)
 		var groups [2][]*waiter
 		for _, o := range orders {
 			groups[0] = append(groups[0], &waiter{Statement: insertIgnoring(o.Class, o.Name), done: make(chan struct{})})
@@ -285,17 +275,13 @@ func TestProjectsTakeTurnsInTransactions(t *testing.T) {
 	resume()
 	all.Wait()
 	var first []string
-	if err := f.pool.QueryRow(t.Context(), `
-		SELECT array_agg(left(name, 1)) FROM probes WHERE xid = (SELECT min(xid) FROM probes)`).Scan(&first); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, f.pool.QueryRow(t.Context(), `
+		SELECT array_agg(left(name, 1)) FROM probes WHERE xid = (SELECT min(xid) FROM probes)`).Scan(&first))
 	of := map[string]int{}
 	for _, project := range first {
 		of[project]++
 	}
-	if diff := cmp.Diff(map[string]int{"a": groupSize - 3, "b": 1, "c": 2}, of); diff != "" {
-		t.Errorf("the first transaction has other statements (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "the first transaction has other statements", of, map[string]int{"a": groupSize - 3, "b": 1, "c": 2})
 	if g.UnderWay() != 0 || len(g.lines) != 0 || len(g.order) != 0 {
 		t.Errorf("%d are under way, in %d lines with %d in the order; want none", g.UnderWay(), len(g.lines), len(g.order))
 	}
@@ -310,9 +296,7 @@ func TestTransactionsAreBounded(t *testing.T) {
 		g.startOrWait("a", &waiter{size: groupBytes / 8})
 	}
 	for len(g.order) > 0 {
-		if n := len(g.take()); n != 8 {
-			t.Errorf("%d statements of an eighth of the limit share a transaction, want 8", n)
-		}
+		check.Equal(t, "statements of an eighth of the limit share a transaction", len(g.take()), 8)
 	}
 }
 
@@ -322,14 +306,9 @@ func TestLargeStatementsDelayNoOthers(t *testing.T) {
 	t.Parallel()
 	f := fixture{testdb.Pool(t)}
 	f.probes(t)
-	rival, err := f.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rival := check.Value(f.pool.Begin(t.Context()))(t)
 	defer rollback(t.Context(), rival)
-	if _, err := rival.Exec(t.Context(), `INSERT INTO probes (name) VALUES ('held')`); err != nil {
-		t.Fatal(err)
-	}
+	testdb.Exec(t, rival, `INSERT INTO probes (name) VALUES ('held')`)
 	g := NewGroupCommit(f.pool)
 	const many = 2 * groupsAtOnce
 	large := func(name string) *probe {
@@ -356,13 +335,9 @@ func TestLargeStatementsDelayNoOthers(t *testing.T) {
 	if err := g.Do(ctx, large("given up")); !errors.Is(err, context.Canceled) {
 		t.Errorf("a client that has gone: %v", err)
 	}
-	if err := rival.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, rival.Rollback(t.Context()))
 	stuck.Wait()
-	if n := g.large.Held(); n != 0 {
-		t.Errorf("%d bytes are still held", n)
-	}
+	check.Equal(t, "bytes are still held", g.large.Held(), 0)
 }
 
 // victim is a statement that Postgres chooses as the victim of a deadlock at first.

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // wantHint fails the test unless an item arrives.
@@ -69,9 +69,7 @@ func TestHintsWithinAProcessNeedNoDatabase(t *testing.T) {
 	}
 	hub.Publish("topic")
 	hub.Publish("topic")
-	if len(hints) != 1 {
-		t.Errorf("got %d items, want two hints merged into one", len(hints))
-	}
+	check.Equal(t, "items", len(hints), 1)
 	<-hints
 	cancel()
 	cancel() // a second call does nothing
@@ -97,22 +95,14 @@ func TestSubscribersOfATopicAreIndependent(t *testing.T) {
 // listen listens on a channel, as another program would, and returns a function that waits for the next payload.
 func listen(t *testing.T, dsn, channel string) func() string {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := check.Value(pgx.Connect(t.Context(), dsn))(t)
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	if _, err := conn.Exec(t.Context(), "LISTEN "+channel); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(conn.Exec(t.Context(), "LISTEN "+channel))(t)
 	return func() string {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), deadline)
 		defer cancel()
-		notification, err := conn.WaitForNotification(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		notification := check.Value(conn.WaitForNotification(ctx))(t)
 		return notification.Payload
 	}
 }
@@ -128,21 +118,15 @@ func TestRepeatedHintsAreSentOnce(t *testing.T) {
 		hub.Send(Hint{Channel: "stepwell_test", Topic: "b"})
 		hub.Send(Hint{Channel: "elsewhere", Topic: "c"})
 	}
-	if err := hub.flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, hub.flush(t.Context()))
 	hub.Publish("last")
-	if err := hub.flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, hub.flush(t.Context()))
 	var got []string
 	for len(got) == 0 || got[len(got)-1] != "last" {
 		got = append(got, receive())
 	}
 	slices.Sort(got[:len(got)-1])
-	if diff := cmp.Diff([]string{"a", "b", "last"}, got); diff != "" {
-		t.Errorf("notifications differ (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "notifications", got, []string{"a", "b", "last"})
 }
 
 func TestOutboxIsBounded(t *testing.T) {
@@ -151,9 +135,7 @@ func TestOutboxIsBounded(t *testing.T) {
 	for i := range maxTopics + 10 {
 		hub.Send(Hint{Channel: "c", Topic: fmt.Sprint(i)})
 	}
-	if got := len(hub.outbox); got != maxTopics {
-		t.Errorf("the outbox has %d hints, want %d", got, maxTopics)
-	}
+	check.Equal(t, "the outbox", len(hub.outbox), maxTopics)
 }
 
 func TestReconnectedHubWakesAllSubscribers(t *testing.T) {
@@ -189,12 +171,8 @@ func TestFailedFlushReturnsAnErrorAndTheNextOneSucceeds(t *testing.T) {
 	}
 	receive := listen(t, dsn, "stepwell_test")
 	hub.Publish("next")
-	if err := hub.flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if got := receive(); got != "next" {
-		t.Errorf("received %q, want the next hint", got)
-	}
+	check.NoError(t, hub.flush(t.Context()))
+	check.Equal(t, "received", receive(), "next")
 }
 
 func TestRunReturnsWhenItsContextEnds(t *testing.T) {
@@ -216,9 +194,7 @@ func TestRunReturnsWhenItsContextEnds(t *testing.T) {
 	case <-time.After(deadline):
 		t.Fatal("Run did not return")
 	}
-	if n := pool.Stat().AcquiredConns(); n != 0 {
-		t.Errorf("%d connections were not released", n)
-	}
+	check.Equal(t, "connections were not released", pool.Stat().AcquiredConns(), 0)
 }
 
 // TestLocalHubReachesOnlyItsOwnProcess: nothing is queued for other processes.
@@ -238,7 +214,5 @@ func TestLocalHubReachesOnlyItsOwnProcess(t *testing.T) {
 			t.Error("got no hint")
 		}
 	}
-	if len(hub.outbox) != 0 {
-		t.Errorf("the outbox has %d hints", len(hub.outbox))
-	}
+	check.Equal(t, "hints in the outbox", len(hub.outbox), 0)
 }

@@ -2,12 +2,14 @@ package pg
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // day is the date of the tests.
@@ -58,9 +60,7 @@ func TestPageOrder(t *testing.T) {
 	tests := map[bool][2]string{false: {"ASC", ">"}, true: {"DESC", "<"}}
 	for descending, want := range tests {
 		keyword, after := Page{Descending: descending}.Order()
-		if got := [2]string{keyword, after}; got != want {
-			t.Errorf("descending %t: got %v, want %v", descending, got, want)
-		}
+		check.Equal(t, fmt.Sprintf("descending %t", descending), [2]string{keyword, after}, want)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // staleSQL adds a row to the table grown and returns a column whose type the test changes.
@@ -96,18 +97,11 @@ func openGrown(t *testing.T, prepare func(ctx context.Context, pool *pgxpool.Poo
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	if _, err := pool.Exec(t.Context(), `CREATE TABLE grown (name text COLLATE "C")`); err != nil {
-		t.Fatal(err)
-	}
+	testdb.Exec(t, pool, `CREATE TABLE grown (name text COLLATE "C")`)
 	var taken []*pgxpool.Conn
 	for range pool.Config().MaxConns { // each connection is the only free one once
-		if err := prepare(t.Context(), pool, "before"); err != nil {
-			t.Fatal(err)
-		}
-		conn, err := pool.Acquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, prepare(t.Context(), pool, "before"))
+		conn := check.Value(pool.Acquire(t.Context()))(t)
 		taken = append(taken, conn)
 	}
 	for _, conn := range taken {
@@ -123,9 +117,7 @@ func TestStalePlansAreReplaced(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pool := openGrown(t, write)
-			if _, err := pool.Exec(t.Context(), `ALTER TABLE grown ALTER COLUMN name TYPE varchar`); err != nil {
-				t.Fatal(err)
-			}
+			testdb.Exec(t, pool, `ALTER TABLE grown ALTER COLUMN name TYPE varchar`)
 			const writers = 20
 			var all sync.WaitGroup
 			for range writers {
@@ -137,12 +129,8 @@ func TestStalePlansAreReplaced(t *testing.T) {
 			}
 			all.Wait()
 			var rows int
-			if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM grown WHERE name = 'after'`).Scan(&rows); err != nil {
-				t.Fatal(err)
-			}
-			if rows != writers {
-				t.Errorf("got %d rows, want %d: one per write", rows, writers)
-			}
+			check.NoError(t, pool.QueryRow(t.Context(), `SELECT count(*) FROM grown WHERE name = 'after'`).Scan(&rows))
+			check.Equal(t, "rows", rows, writers)
 		})
 	}
 }
@@ -150,9 +138,7 @@ func TestStalePlansAreReplaced(t *testing.T) {
 func TestStalePlansOfASharedTransactionAreReplaced(t *testing.T) {
 	t.Parallel()
 	pool := openGrown(t, writeGrown["statement of a group"])
-	if _, err := pool.Exec(t.Context(), `ALTER TABLE grown ALTER COLUMN name TYPE varchar`); err != nil {
-		t.Fatal(err)
-	}
+	testdb.Exec(t, pool, `ALTER TABLE grown ALTER COLUMN name TYPE varchar`)
 	g := NewGroupCommit(pool)
 	errs := meet(t, g, 3, func(ctx context.Context, _ int) error {
 		s := growth{name: "after"}
@@ -167,9 +153,7 @@ func TestOnlyStalePlansAreReplaced(t *testing.T) {
 	t.Parallel()
 	const unsupported = "0A000"
 	for routine, want := range map[string]bool{"RevalidateCachedQuery": true, "CheckSelectLocking": false} {
-		if got := isStalePlan(&pgconn.PgError{Code: unsupported, Routine: routine}); got != want {
-			t.Errorf("%s: got %t, want %t", routine, got, want)
-		}
+		check.Equal(t, routine, isStalePlan(&pgconn.PgError{Code: unsupported, Routine: routine}), want)
 	}
 	pool := testdb.Pool(t)
 	var n int
@@ -179,7 +163,5 @@ func TestOnlyStalePlansAreReplaced(t *testing.T) {
 	if err := NewPool(pool).QueryRow(t.Context(), `SELECT 1 / $1::int`, 0).Scan(&n); err == nil {
 		t.Error("got no error, want a division by zero")
 	}
-	if opened := pool.Stat().NewConnsCount(); opened != 1 {
-		t.Errorf("opened %d connections, want 1", opened)
-	}
+	check.Equal(t, "opened connections", pool.Stat().NewConnsCount(), 1)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
@@ -16,20 +17,14 @@ import (
 // not.
 func TestSettingsOfAPooler(t *testing.T) {
 	t.Parallel()
-	config, err := pgxpool.ParseConfig(testdb.Empty(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := check.Value(pgxpool.ParseConfig(testdb.Empty(t)))(t)
 	config.ConnConfig.RuntimeParams = map[string]string{
 		"application_name": "stepwell", "search_path": `"odd name"`, "jit": "off", "statement_timeout": "61s",
 		"lock_timeout": "120000", "DateStyle": "ISO, MDY", // the default
 	}
 	var p pg.Pooler
 	p.Install(config)
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := check.Value(pgxpool.NewWithConfig(t.Context(), config))(t)
 	t.Cleanup(pool.Close)
 	refused := p.Check(t.Context())
 	if !errors.Is(refused, pg.ErrPoolerSettings) {

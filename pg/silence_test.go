@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/url"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // swallower stands between a pool and a database. While it is silent, nothing comes through, and no connection ends.
@@ -25,14 +27,8 @@ type swallower struct {
 // newSwallower returns a swallower in front of a new database, and the address of that.
 func newSwallower(t *testing.T) (s *swallower, dsn string) {
 	t.Helper()
-	address, err := url.Parse(testdb.New(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := check.Value(url.Parse(testdb.New(t)))(t)
+	l := check.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = l.Close() })
 	s = &swallower{speaks: make(chan struct{})}
 	t.Cleanup(s.speak)
@@ -92,10 +88,7 @@ func (s *swallower) speak() {
 func watchedPool(t *testing.T, dsn string) *pgxpool.Pool {
 	t.Helper()
 	p := NewPrimary(time.Now, slog.New(slog.DiscardHandler))
-	pool, err := migrations.Pool(t.Context(), dsn, migrations.DefaultSchema, p.Install)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := check.Value(migrations.Pool(t.Context(), dsn, migrations.DefaultSchema, p.Install))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	var watching sync.WaitGroup
 	watching.Go(func() { p.Watch(ctx, pool.Config().ConnConfig) })
@@ -113,9 +106,7 @@ func TestSilentDatabaseEndsStatements(t *testing.T) {
 	t.Parallel()
 	s, dsn := newSwallower(t)
 	pool := watchedPool(t, dsn)
-	if _, err := pool.Exec(t.Context(), `SELECT 1`); err != nil {
-		t.Fatal(err)
-	}
+	testdb.Exec(t, pool, `SELECT 1`)
 	s.fallSilent()
 	const clients = 30 // more than connections
 	failed := make(chan error, clients)
@@ -202,10 +193,7 @@ func TestStatementsHaveADeadline(t *testing.T) {
 		},
 	} {
 		s.speak()
-		conn, err := pool.Acquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := check.Value(pool.Acquire(t.Context()))(t)
 		s.fallSilent()
 		failed := make(chan error, 1)
 		go func() { failed <- do(conn) }()
@@ -227,8 +215,6 @@ func TestSettingsOfPostgres(t *testing.T) {
 		"": 0, "0": 0, "500": 500 * time.Millisecond, "30s": 30 * time.Second, "2min": 2 * time.Minute,
 		"2 min": 2 * time.Minute, "250ms": 250 * time.Millisecond, "1h": time.Hour, "1d": 0, "none": 0,
 	} {
-		if got := settingOf(value); got != want {
-			t.Errorf("%q: got %s, want %s", value, got, want)
-		}
+		check.Equal(t, fmt.Sprint(value), settingOf(value), want)
 	}
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 func TestUnavailableErrors(t *testing.T) {
@@ -50,8 +52,6 @@ func TestUnavailableErrors(t *testing.T) {
 		"no rows":                   {pgx.ErrNoRows, false},
 		"wrapped read-only refusal": {fmt.Errorf("write: %w", code("25006")), true},
 	} {
-		if got := IsUnavailable(tt.err); got != tt.want {
-			t.Errorf("%s: got %t, want %t", name, got, tt.want)
-		}
+		check.Equal(t, name, IsUnavailable(tt.err), tt.want)
 	}
 }

@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -15,6 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/token"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 var t0 = time.Date(2026, 11, 21, 1, 41, 43, 0, time.UTC)
@@ -231,9 +233,7 @@ func TestPermissions(t *testing.T) {
 		if got != "" {
 			got = got[1:]
 		}
-		if got != roles {
-			t.Errorf("%s: got %q, want %q", permission, got, roles)
-		}
+		check.Equal(t, string(permission), got, roles)
 	}
 	err := (Identity{Role: admin.RoleInvoke}).Check(Metadata)
 	if err == nil || err.Error() != "the key's role is invoke; this needs admin, write, read or metadata" {
@@ -241,9 +241,7 @@ func TestPermissions(t *testing.T) {
 	}
 	for _, role := range admin.Roles() {
 		sees := role == admin.RoleAdmin || role == admin.RoleWrite || role == admin.RoleRead
-		if got := (Identity{Role: role}).SeesPayloads(); got != sees {
-			t.Errorf("%s sees payloads: got %v", role, got)
-		}
+		check.Equal(t, fmt.Sprintf("%s sees payloads", role), (Identity{Role: role}).SeesPayloads(), sees)
 		if got := (Identity{Role: role, Project: "shop"}).Operator(); got {
 			t.Errorf("%s of another project is an operator", role)
 		}
@@ -281,9 +279,7 @@ func TestRevocationEndsRunningRequests(t *testing.T) {
 	keys.err = errors.New("database unreachable") // this says nothing about the key
 	keys.mu.Unlock()
 	keys.revoke("sw_read")
-	if got := <-ended; got != http.StatusUnauthorized {
-		t.Errorf("got %d", got)
-	}
+	check.Equal(t, "the status", <-ended, http.StatusUnauthorized)
 	select {
 	case <-otherEnded:
 		t.Error("the request with the other key ended too")
@@ -297,9 +293,7 @@ func TestRevocationEndsRunningRequests(t *testing.T) {
 func TestOpenRequestsAreCheckedTogether(t *testing.T) {
 	t.Parallel()
 	keys := newKeyStore()
-	if every := New(Options{Keys: keys}).revocations.every; every != 10*time.Second {
-		t.Errorf("they are asked every %s, want 10 s", every)
-	}
+	check.Equal(t, "how often they are asked", New(Options{Keys: keys}).revocations.every, 10*time.Second)
 	w := &New(Options{Keys: keys, Recheck: time.Hour}).revocations
 	w.check()
 	var open []context.Context

@@ -1,6 +1,7 @@
 package incoming
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -8,6 +9,8 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 func TestPathParamIsDecodedOnce(t *testing.T) {
@@ -39,9 +42,7 @@ func TestAcceptsGzip(t *testing.T) {
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Header.Set("Accept-Encoding", accepts)
-		if got := AcceptsGzip(r); got != want {
-			t.Errorf("%q: got %v", accepts, got)
-		}
+		check.Equal(t, fmt.Sprint(accepts), AcceptsGzip(r), want)
 	}
 }
 
@@ -61,10 +62,7 @@ func TestAbortReadEndsAStalledBody(t *testing.T) {
 	t.Cleanup(server.Close)
 	body, sender := io.Pipe()
 	t.Cleanup(func() { _ = sender.Close() })
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := check.Value(http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, body))(t)
 	go func() {
 		if resp, err := server.Client().Do(r); err == nil {
 			_ = resp.Body.Close()
@@ -95,8 +93,6 @@ func TestPreferredWait(t *testing.T) {
 	} {
 		r := httptest.NewRequest(http.MethodPost, "/", nil)
 		r.Header.Set("Prefer", preferences)
-		if got := PreferredWait(r); got != want {
-			t.Errorf("%q: got %s, want %s", preferences, got, want)
-		}
+		check.Equal(t, fmt.Sprint(preferences), PreferredWait(r), want)
 	}
 }

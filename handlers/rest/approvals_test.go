@@ -9,6 +9,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // approval opens an approval.
@@ -32,9 +33,7 @@ func TestApprovals(t *testing.T) {
 	a.approval(t, other, "all", `{"title":"Open to all"}`)
 	voter := a.key(t, "", `{"name":"voter","role":"invoke"}`)
 	vote := `{"payload":{"decision":"approve","as":"anna","comment":"fine","form":{}}}`
-	if status, got := a.as(t, voter["key"].(string), http.MethodPost, "/v1/runs/"+string(run)+"/hooks/agree/resume", vote); status != 200 {
-		t.Fatalf("got %d %v", status, got)
-	}
+	a.sendAs(t, voter["key"].(string), http.MethodPost, "/v1/runs/"+string(run)+"/hooks/agree/resume", vote, 200)
 	facts := `"runId":"` + string(run) + `","hookId":"agree","workflow":"w","needed":2,"distinctKeys":true,"createdAt":"` + at0 +
 		`","due":"2026-11-21T02:41:43.197Z"`
 	all := `{"runId":"` + string(other) + `","hookId":"all","workflow":"v","needed":1,"distinctKeys":false,"votes":[],"createdAt":"` + at0 + `"`
@@ -47,15 +46,10 @@ func TestApprovals(t *testing.T) {
 		"read": both, "invoke": both,
 		"metadata": `{"data":[{` + facts + `,"votes":[{"decision":"approve","at":"` + at0 + `"}]},` + all + `}]}`,
 	} {
-		status, got := a.as(t, key(role), http.MethodGet, "/v1/approvals", "")
-		if status != http.StatusOK {
-			t.Errorf("%s: got %d %v", role, status, got)
-		}
+		got := a.sendAs(t, key(role), http.MethodGet, "/v1/approvals", "", http.StatusOK)
 		same(t, role, want, got)
 	}
-	if status, got := a.as(t, key("metadata"), http.MethodGet, "/v1/approvals?for=anna", ""); status != http.StatusForbidden {
-		t.Errorf("a key that sees no names looks for one: got %d %v", status, got)
-	}
+	a.sendAs(t, key("metadata"), http.MethodGet, "/v1/approvals?for=anna", "", http.StatusForbidden)
 	for query, want := range map[string]string{
 		"runId=" + string(run): seen, "workflow=w": seen, "for=role:finance&for=zoe": seen + `,` + all + `,"title":"Open to all"}`,
 		"hookId=agree": seen, "runId=" + string(run) + "&hookId=agree&limit=1": seen, "runId=" + string(other) + "&hookId=agree": "",
@@ -95,9 +89,7 @@ func TestPagesOfApprovals(t *testing.T) {
 			}
 			cursor = "&cursor=" + page["cursor"].(string)
 		}
-		if got := strings.Join(pages, " | "); got != want {
-			t.Errorf("%s: got pages %q, want %q", query, got, want)
-		}
+		check.Equal(t, fmt.Sprintf("%s: got pages", query), strings.Join(pages, " | "), want)
 	}
 }
 

@@ -7,9 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // failed creates a run of a workflow that has failed with a code.
@@ -45,17 +44,13 @@ func TestRerunMatchingRuns(t *testing.T) {
 		expected := object{
 			"matched": float64(matched), "started": float64(started), "more": more, "runIds": ids, "refused": []any{},
 		}
-		if diff := cmp.Diff(expected, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", body, diff)
-		}
+		check.Equal(t, body, got, expected)
 	}
 	want(`{"filter":{"errorCode":"card_declined"},"dryRun":true}`, 5, 0, false, declined...)
 	want(`{"filter":{"workflow":"refund"},"dryRun":true,"limit":2}`, 2, 0, true, declined[:2]...)
 	want(`{"filter":{"workflow":"refund","status":"completed"},"dryRun":true}`, 1, 0, false, string(done))
 	want(`{"filter":{"workflow":"refund"},"dryRun":true}`, 6, 0, false, append(declined[:5:5], busy)...)
-	if n := a.count(t, "runs"); n != 8 {
-		t.Errorf("after dry runs there are %d runs, want 8", n)
-	}
+	check.Equal(t, "runs after dry runs", a.count(t, "runs"), 8)
 	const batch = `{"filter":{"errorCode":"card_declined"},"deployment":"shop","idempotencyKey":"b","limit":3}`
 	want(batch, 3, 3, true, declined[:3]...)
 	// The copies fail in turn. They are not copied again.
@@ -66,9 +61,7 @@ func TestRerunMatchingRuns(t *testing.T) {
 	}
 	want(batch, 2, 2, false, declined[3:]...)
 	want(batch, 0, 0, false)
-	if n := a.count(t, "runs"); n != 13 {
-		t.Errorf("got %d runs, want 13", n)
-	}
+	check.Equal(t, "runs", a.count(t, "runs"), 13)
 	for _, body := range []string{
 		``, `{}`, `{"filter":{},"idempotencyKey":"b"}`, `{"filter":{"workflow":"w"}}`, `{"filter":{"workflow":""},"dryRun":true}`,
 		`{"filter":{"status":"running"},"dryRun":true}`, `{"filter":{"status":"lost"},"dryRun":true}`,
@@ -86,13 +79,11 @@ func TestRerunMatchingRuns(t *testing.T) {
 func TestRerunMatchingRunsInPages(t *testing.T) {
 	t.Parallel()
 	a := deployed(t)
-	if _, err := a.pool.Exec(t.Context(), `
+	a.exec(t, `
 		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq, driver,
 			created_at, updated_at, completed_at)
 		SELECT 'wrun_' || i, 'default', 'shop', 'refund', 'failed', 6, 2, 2, 'server', $1, $1, $1
-		FROM generate_series(100000, 101500) i`, t0); err != nil {
-		t.Fatal(err)
-	}
+		FROM generate_series(100000, 101500) i`, t0)
 	total, cursor := 0.0, ""
 	for _, want := range []float64{1000, 501} {
 		got := a.post(t, "/v1/runs/rerun", `{"filter":{"workflow":"refund"},"dryRun":true`+cursor+`}`, http.StatusOK)
@@ -102,9 +93,7 @@ func TestRerunMatchingRunsInPages(t *testing.T) {
 		total += got["matched"].(float64)
 		cursor = fmt.Sprintf(`,"cursor":%q`, got["cursor"])
 	}
-	if total != 1501 {
-		t.Errorf("got %v runs, want 1501", total)
-	}
+	check.Equal(t, "runs", total, 1501)
 }
 
 // TestConcurrentBulkReruns checks that requests of one batch start one copy of each run.
@@ -132,20 +121,14 @@ func TestFailedBulkRerunLeavesNoTrace(t *testing.T) {
 	a := deployed(t)
 	ids := []string{a.failed(t, "refund", "busy"), a.failed(t, "order", "busy"), a.failed(t, "refund", "busy")}
 	before := a.count(t, "messages")
-	if _, err := a.pool.Exec(t.Context(), `
-		ALTER TABLE messages ADD CONSTRAINT none CHECK (topic NOT LIKE '%order') NOT VALID`); err != nil {
-		t.Fatal(err)
-	}
+	a.exec(t, `
+		ALTER TABLE messages ADD CONSTRAINT none CHECK (topic NOT LIKE '%order') NOT VALID`)
 	const body = `{"filter":{"errorCode":"busy"},"idempotencyKey":"b"}`
 	a.wantRejected(t, http.MethodPost, "/v1/runs/rerun", body, http.StatusInternalServerError, "internal")
 	for table, want := range map[string]int{"runs": 4, "messages": before + 1} {
-		if got := a.count(t, table); got != want {
-			t.Errorf("got %d %s, want %d", got, table, want)
-		}
+		check.Equal(t, table, a.count(t, table), want)
 	}
-	if _, err := a.pool.Exec(t.Context(), `ALTER TABLE messages DROP CONSTRAINT none`); err != nil {
-		t.Fatal(err)
-	}
+	a.exec(t, `ALTER TABLE messages DROP CONSTRAINT none`)
 	got := a.post(t, "/v1/runs/rerun", body, http.StatusOK)
 	same(t, "the repeat", fmt.Sprintf(`{"matched":2,"started":2,"runIds":[%q,%q],"refused":[],"more":false}`, ids[1], ids[2]), got)
 }
@@ -162,21 +145,13 @@ func TestRerunsAreAudited(t *testing.T) {
 			got = append(got, e["subject"].(string))
 			a.get(t, "/v1/runs/"+e["detail"].(object)["runId"].(string))
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("audit (-want +got):\n%s", diff)
-		}
+		check.Equal(t, "audit", got, want)
 	}
 	const batch = `{"filter":{"errorCode":"busy"},"idempotencyKey":"b"}`
-	if _, err := a.pool.Exec(t.Context(), `ALTER TABLE audit ADD CONSTRAINT none CHECK (action <> 'run.rerun') NOT VALID`); err != nil {
-		t.Fatal(err)
-	}
+	a.exec(t, `ALTER TABLE audit ADD CONSTRAINT none CHECK (action <> 'run.rerun') NOT VALID`)
 	a.wantRejected(t, http.MethodPost, "/v1/runs/rerun", batch, http.StatusInternalServerError, "internal")
-	if n := a.count(t, "runs"); n != 2 {
-		t.Errorf("%d runs, want 2: a copy was started without its entry", n)
-	}
-	if _, err := a.pool.Exec(t.Context(), `ALTER TABLE audit DROP CONSTRAINT none`); err != nil {
-		t.Fatal(err)
-	}
+	check.Equal(t, "runs", a.count(t, "runs"), 2)
+	a.exec(t, `ALTER TABLE audit DROP CONSTRAINT none`)
 	for range 2 {
 		a.post(t, "/v1/runs/rerun", batch, http.StatusOK)
 	}
@@ -207,19 +182,15 @@ func TestBulkRerunGetsPastEveryRun(t *testing.T) {
 	a := deployed(t)
 	const body = `{"filter":{"workflow":"refund","endedBefore":"2030-01-01T00:00:00Z"},"idempotencyKey":"b","limit":1000`
 	batch := fmt.Sprintf("rerun:%x:", sha256.Sum256([]byte("b")))
-	if _, err := a.pool.Exec(t.Context(), `
+	a.exec(t, `
 		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq, driver,
 			created_at, updated_at, completed_at, idempotency_key)
 		SELECT prefix || i, 'default', 'shop', workflow, 'failed', 6, 2, 2, 'server', $1, $1, $1, key || i
 		FROM generate_series(100000, 110100) i, (VALUES ('wrun_', 'refund', 'k'), ('wcopy_', 'copy', $2 || 'wrun_'))
-			AS kinds (prefix, workflow, key)`, t0.Add(-time.Hour), batch); err != nil {
-		t.Fatal(err)
-	}
+			AS kinds (prefix, workflow, key)`, t0.Add(-time.Hour), batch)
 	odd := a.failed(t, "refund", "busy")
-	if _, err := a.pool.Exec(t.Context(), `
-		UPDATE events SET data = jsonb_set(data, '{attributes}', '{"$no": "x"}') WHERE run_id = $1 AND seq = 1`, odd); err != nil {
-		t.Fatal(err)
-	}
+	a.exec(t, `
+		UPDATE events SET data = jsonb_set(data, '{attributes}', '{"$no": "x"}') WHERE run_id = $1 AND seq = 1`, odd)
 	a.failed(t, "refund", "busy")
 	first := a.post(t, "/v1/runs/rerun", body+`}`, http.StatusOK)
 	if first["matched"] != 0.0 || first["more"] != true || first["cursor"] == nil {
@@ -286,9 +257,7 @@ func TestListFailures(t *testing.T) {
 	want := object{"since": "2026-11-21T00:41:43.197Z", "more": false, "data": []any{
 		group(2, last, object{"code": "busy"}), group(1, string(id), object{"code": "", "step": "charge"}),
 	}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, "the failures", got, want)
 	for _, window := range []string{"0s", "2161h", "x"} {
 		a.wantRejected(t, http.MethodGet, "/v1/failures?window="+window, "", http.StatusBadRequest, "invalid_request")
 	}
@@ -309,7 +278,5 @@ func TestListWorkflows(t *testing.T) {
 	for _, w := range a.all(t, "/v1/workflows", "2") {
 		got = append(got, w)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, "the workflows", got, want)
 }

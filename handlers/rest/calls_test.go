@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
@@ -59,18 +60,12 @@ func TestAnswersByRequest(t *testing.T) {
 		{"answer", "rh_run", fmt.Sprintf(steps, 1), 409},
 		{"keep", "rh_run", "", 409},
 	} {
-		if got := a.sendCall(t, id, tt.what, tt.invocation, tt.body); got != tt.want {
-			t.Errorf("%s of %s with %s: got %d, want %d", tt.what, tt.invocation, tt.body, got, tt.want)
-		}
+		check.Equal(t, fmt.Sprintf("%s of %s with %s", tt.what, tt.invocation, tt.body), a.sendCall(t, id, tt.what, tt.invocation, tt.body), tt.want)
 	}
-	if _, err := a.pool.Exec(t.Context(), `
+	a.exec(t, `
 		UPDATE messages SET lease = 'rh_' || subject, holder = '', due_at = now() + '1 minute', delivery_count = 1
-		WHERE run_id = $1 AND work = 'step'`, id); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := a.pool.Exec(t.Context(), `UPDATE steps SET status = 'running', attempt = 1 WHERE run_id = $1`, id); err != nil {
-		t.Fatal(err)
-	}
+		WHERE run_id = $1 AND work = 'step'`, id)
+	a.exec(t, `UPDATE steps SET status = 'running', attempt = 1 WHERE run_id = $1`, id)
 	var accepted atomic.Int64
 	var racing sync.WaitGroup
 	for i := range 8 {
@@ -85,9 +80,7 @@ func TestAnswersByRequest(t *testing.T) {
 		})
 	}
 	racing.Wait()
-	if n := accepted.Load(); n != 1 {
-		t.Errorf("%d of 8 answers to one call were accepted", n)
-	}
+	check.Equal(t, "accepted answers of 8", accepted.Load(), 1)
 	a.sendCall(t, id, "answer", "rh_bad", `{"status":422,"body":{"error":{"message":"no","code":"declined"}}}`)
 	a.sendCall(t, id, "answer", "rh_again", `{"status":500,"retryAfter":"7","body":{"error":{"message":"later"}}}`)
 	for step, want := range map[string]string{"good": "completed", "bad": "failed", "again": "pending"} {
@@ -114,9 +107,7 @@ func TestAnswersThatFailByRequest(t *testing.T) {
 	} {
 		id := a.driven(t, "order")
 		a.calling(t, id, "run", "rh_run")
-		if got := a.sendCall(t, id, "answer", "rh_run", body); got != want.status {
-			t.Errorf("%s: got %d, want %d", body, got, want.status)
-		}
+		check.Equal(t, body, a.sendCall(t, id, "answer", "rh_run", body), want.status)
 		var lease, text, code string
 		err := a.pool.QueryRow(t.Context(), `SELECT lease, last_error, coalesce(blocked->>'code', '') FROM messages
 			WHERE run_id = $1 AND work = 'run'`, id).Scan(&lease, &text, &code)
@@ -145,9 +136,7 @@ func TestHeartbeats(t *testing.T) {
 		{"rh_step", `{"progress":{"rows":8}}`, 429},
 		{"rh_step", ``, 429},
 	} {
-		if got := a.sendCall(t, id, "heartbeat", tt.invocation, tt.body); got != tt.want {
-			t.Errorf("%.40s with %s: got %d, want %d", tt.body, tt.invocation, got, tt.want)
-		}
+		check.Equal(t, fmt.Sprintf("%.40s with %s", tt.body, tt.invocation), a.sendCall(t, id, "heartbeat", tt.invocation, tt.body), tt.want)
 	}
 	var progress string
 	err := a.pool.QueryRow(t.Context(), `SELECT convert_from(progress, 'UTF8') FROM messages WHERE lease = 'rh_step'`).
@@ -162,7 +151,5 @@ func TestHeartbeats(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := a.sendCall(t, id, "heartbeat", "rh_step", ``); got != 409 {
-		t.Errorf("a heartbeat of a step that has ended: got %d", got)
-	}
+	check.Equal(t, "a heartbeat of a step that has ended", a.sendCall(t, id, "heartbeat", "rh_step", ``), 409)
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 func TestDebouncedStarts(t *testing.T) {
@@ -28,11 +30,7 @@ func TestDebouncedStarts(t *testing.T) {
 	}
 	a.wantRejected(t, http.MethodPost, "/v1/runs", strings.Replace(body, "22", "23", 1), http.StatusConflict, "idempotency_mismatch")
 	for _, path := range []string{"/v1/runs/" + id, "/v1/runs/" + id + "/wait?timeout=0s"} {
-		if status, got := a.do(t, http.MethodGet, path, ""); status != http.StatusAccepted {
-			t.Errorf("%s: got %d %v", path, status, got)
-		} else {
-			same(t, path, second, got)
-		}
+		same(t, path, second, a.send(t, http.MethodGet, path, "", http.StatusAccepted))
 	}
 	for method, path := range map[string]string{http.MethodGet: "/why", http.MethodPost: "/cancel"} {
 		a.wantRejected(t, method, "/v1/runs/"+id+path, "", http.StatusNotFound, "run_collecting")
@@ -81,16 +79,12 @@ func TestBatchedStarts(t *testing.T) {
 		}
 	}
 	other := a.post(t, "/v1/runs", body(`4`, "d"), http.StatusAccepted)["id"].(string)
-	if status, _ := a.do(t, http.MethodDelete, "/v1/collections/"+other, ""); status != http.StatusNoContent {
-		t.Errorf("drop: got %d", status)
-	}
+	a.send(t, http.MethodDelete, "/v1/collections/"+other, "", http.StatusNoContent)
 	a.wantRejected(t, http.MethodGet, "/v1/runs/"+other, "", http.StatusNotFound, "run_not_found")
 	a.wantRejected(t, http.MethodGet, "/v1/runs/"+other+"/wait", "", http.StatusNotFound, "run_not_found")
 	a.wantRejected(t, http.MethodGet, "/v1/collections/"+other, "", http.StatusNotFound, "collection_not_found")
 	a.wantRejected(t, http.MethodDelete, "/v1/collections/"+other, "", http.StatusNotFound, "collection_not_found")
-	if got := a.count(t, "runs"); got != 1 {
-		t.Errorf("got %d runs", got)
-	}
+	check.Equal(t, "runs", a.count(t, "runs"), 1)
 }
 
 // TestWaitSeesTheDropOfItsRun waits for a run that will never be.
@@ -104,9 +98,7 @@ func TestWaitSeesTheDropOfItsRun(t *testing.T) {
 		defer close(done)
 		a.wantRejected(t, http.MethodGet, "/v1/runs/"+id+"/wait?timeout=60s", "", http.StatusNotFound, "run_not_found")
 	}()
-	if status, _ := a.do(t, http.MethodDelete, "/v1/collections/"+id, ""); status != http.StatusNoContent {
-		t.Errorf("drop: got %d", status)
-	}
+	a.send(t, http.MethodDelete, "/v1/collections/"+id, "", http.StatusNoContent)
 	<-done
 }
 
@@ -128,7 +120,5 @@ func TestInvalidCollectedStartsAreRejected(t *testing.T) {
 	a.wantRejected(t, http.MethodPost, "/v1/runs", `{"workflow":"",`+batch+`}`, http.StatusBadRequest, "invalid_request")
 	a.wantRejected(t, http.MethodPost, "/v1/runs", `{"workflow":"w","deployment":"none",`+batch+`}`,
 		http.StatusNotFound, "deployment_not_found")
-	if got := a.count(t, "collections"); got != 0 {
-		t.Errorf("got %d collections", got)
-	}
+	check.Equal(t, "collections", a.count(t, "collections"), 0)
 }

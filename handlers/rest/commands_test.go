@@ -77,10 +77,8 @@ func TestCommandsAnswerWithEvents(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	id := a.driven(t, "order")
-	if _, err := a.pool.Exec(t.Context(), `
-		UPDATE messages SET lease = 'rh_1', due_at = now() + '1 minute' WHERE run_id = $1 AND work = 'run'`, id); err != nil {
-		t.Fatal(err)
-	}
+	a.exec(t, `
+		UPDATE messages SET lease = 'rh_1', due_at = now() + '1 minute' WHERE run_id = $1 AND work = 'run'`, id)
 	record := func(step string) string {
 		return `{"commands":[{"type":"recordStep","id":"` + step + `","output":1,"seen":1,"at":"order.go:41",
 			"startedAt":"2026-11-21T01:00:00.0004Z","endedAt":"2026-11-21T01:00:01Z"}],"open":["b","c"]}`

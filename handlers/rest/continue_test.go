@@ -4,10 +4,9 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // continues ends a run that goes on as another one, and returns that. It has read its notes up to the position.
@@ -34,9 +33,7 @@ func TestRequestsFollowARunThatContinues(t *testing.T) {
 		if at != first {
 			want["runId"] = string(at)
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", message, diff)
-		}
+		check.Equal(t, message, got, want)
 	}
 	waits := func(query string, at entities.RunID, status string) object {
 		t.Helper()
@@ -54,9 +51,7 @@ func TestRequestsFollowARunThatContinues(t *testing.T) {
 	sends(`{"id":"m2","payload":2}`, third, true)
 	sends(`{"id":"m1","payload":1}`, first, true)
 	sends(`{"id":"m3","payload":3}`, fourth, false)
-	if got := a.startedID(t, `{"workflow":"order","key":"k","onConflict":"join"}`, http.StatusOK); got != fourth {
-		t.Errorf("joined %s, want %s", got, fourth)
-	}
+	check.Equal(t, "the run that is joined", a.startedID(t, `{"workflow":"order","key":"k","onConflict":"join"}`, http.StatusOK), fourth)
 	waits("", fourth, "pending")
 	if got := waits("&follow=false", first, "completed"); got["continuedAs"] != string(second) {
 		t.Errorf("the first run continues as %v, want %s", got["continuedAs"], second)

@@ -3,11 +3,13 @@ package rest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // TestDecodingLeavesTimeToOthers: a slot of a project stays empty for as long as it was used; others have slots.
@@ -22,12 +24,8 @@ func TestDecodingLeavesTimeToOthers(t *testing.T) {
 		}{
 			{"busy", time.Second}, {"other", 2 * time.Second}, {"busy", 3 * time.Second}, {"busy", 5 * time.Second},
 		} {
-			if err := d.do(t.Context(), c.project, func() { time.Sleep(time.Second) }); err != nil {
-				t.Fatal(err)
-			}
-			if got := time.Since(start); got != c.want {
-				t.Errorf("decoding for %s ended after %s, want %s", c.project, got, c.want)
-			}
+			check.NoError(t, d.do(t.Context(), c.project, func() { time.Sleep(time.Second) }))
+			check.Equal(t, fmt.Sprintf("decoding for %s", c.project), time.Since(start), c.want)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -35,9 +33,7 @@ func TestDecodingLeavesTimeToOthers(t *testing.T) {
 			t.Errorf("got %v for a client that left while it waited", err)
 		}
 		time.Sleep(time.Minute)
-		if free := d.slots.Free(); free != 2 {
-			t.Errorf("%d slots are free, want 2", free)
-		}
+		check.Equal(t, "slots are free", d.slots.Free(), 2)
 	})
 }
 

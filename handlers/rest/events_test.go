@@ -21,6 +21,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 func newID() entities.RunID {
@@ -30,9 +31,7 @@ func newID() entities.RunID {
 // add appends an event to a run of a Workflow SDK app.
 func (a api) add(t *testing.T, id entities.RunID, r eventlog.Request) {
 	t.Helper()
-	if err := a.append(t.Context(), id, r); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, a.append(t.Context(), id, r))
 }
 
 func (a api) append(ctx context.Context, id entities.RunID, r eventlog.Request) error {
@@ -150,9 +149,7 @@ func TestListEvents(t *testing.T) {
 	for _, path := range []string{run, "/v1/events"} {
 		_, answer := a.do(t, http.MethodGet, path+"?payloads=false&limit=1", "")
 		plain := eventJSON(id, 1, "run_created", `{"deploymentId":"dpl_x","workflowName":"w"}`)
-		if diff := cmp.Diff([]any{plain}, answer["data"]); diff != "" {
-			t.Errorf("%s without payloads (-want +got):\n%s", path, diff)
-		}
+		check.Equal(t, fmt.Sprintf("%s without payloads", path), any(answer["data"]), any([]any{plain}))
 		cursor, _ := answer["cursor"].(string)
 		_, answer = a.do(t, http.MethodGet, path+"?limit=2&cursor="+cursor, "")
 		if diff := cmp.Diff(events[1:3], answer["data"]); diff != "" || answer["cursor"] == nil {
@@ -161,9 +158,7 @@ func TestListEvents(t *testing.T) {
 	}
 	for i, want := range events[:6] {
 		_, got := a.do(t, http.MethodGet, fmt.Sprintf("%s/%d", run, i+1), "")
-		if diff := cmp.Diff(want, any(got)); diff != "" {
-			t.Errorf("event %d (-want +got):\n%s", i+1, diff)
-		}
+		check.Equal(t, fmt.Sprintf("event %d", i+1), any(got), want)
 	}
 	if _, got := a.do(t, http.MethodGet, run+"/7", ""); got["payload"] == nil || got["truncated"] != nil {
 		t.Errorf("a single large event has payload %.20v, truncated %v", got["payload"], got["truncated"])

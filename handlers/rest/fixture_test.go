@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // object is a decoded JSON object.
@@ -41,9 +41,7 @@ func (a api) event(t *testing.T, id entities.RunID, typ entities.EventType, chan
 	for _, c := range change {
 		c(&r)
 	}
-	if _, err := a.log.Append(t.Context(), entities.DefaultProject, r); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(a.log.Append(t.Context(), entities.DefaultProject, r))(t)
 }
 
 // on sets the step, hook or wait of an event.
@@ -91,11 +89,7 @@ func (a api) driven(t *testing.T, workflow string, change ...func(*eventlog.Requ
 // get expects status 200.
 func (a api) get(t *testing.T, path string) object {
 	t.Helper()
-	status, answer := a.do(t, http.MethodGet, path, "")
-	if status != http.StatusOK {
-		t.Fatalf("GET %s: got %d %v", path, status, answer)
-	}
-	return answer
+	return a.send(t, http.MethodGet, path, "", http.StatusOK)
 }
 
 // all returns the items of a list and reads it in pages.
@@ -104,10 +98,7 @@ func (a api) all(t *testing.T, path string, limit string) []object {
 	var items []object
 	query := url.Values{"limit": {limit}}
 	for range 50 {
-		u, err := url.Parse(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		u := check.Value(url.Parse(path))(t)
 		q := u.Query()
 		for key, values := range query {
 			q[key] = values
@@ -143,9 +134,7 @@ func same(t *testing.T, what, want string, got any) {
 	if err := json.Unmarshal([]byte(want), &wanted); err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
-	if diff := cmp.Diff(wanted, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
+	check.Equal(t, what, got, wanted)
 }
 
 func pointer[T any](v T) *T { return &v }

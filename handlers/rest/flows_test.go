@@ -10,6 +10,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // TestFlows puts versions of a flow, reads them, and starts a run of the newest one.
@@ -18,10 +19,7 @@ func TestFlows(t *testing.T) {
 	a := newAPI(t)
 	put := func(body string, want int) map[string]any {
 		t.Helper()
-		status, got := a.do(t, http.MethodPost, "/v1/flows", body)
-		if status != want {
-			t.Fatalf("%s: got %d %v, want %d", body, status, got, want)
-		}
+		got := a.send(t, http.MethodPost, "/v1/flows", body, want)
 		return got
 	}
 	const document = `{"document":"flow: greet\nsteps: {text: {set: 1}}"}`
@@ -107,17 +105,11 @@ func TestFlowGraphs(t *testing.T) {
 		got := a.get(t, path)
 		return fmt.Sprint(got["deployment"], " ", got["steps"], " ", got["edges"])
 	}
-	if got := graph("/v1/flows/greet/graph"); got != "greet@2 [map[id:c kind:set layer:0]] []" {
-		t.Errorf("the newest version: %s", got)
-	}
+	check.Equal(t, "the newest version", graph("/v1/flows/greet/graph"), "greet@2 [map[id:c kind:set layer:0]] []")
 	const first = "greet@1 [map[id:a kind:set layer:0] map[id:b kind:set layer:1]] [map[from:a to:b]]"
-	if got := graph("/v1/flows/greet/graph?version=1"); got != first {
-		t.Errorf("version 1: %s", got)
-	}
+	check.Equal(t, "version 1", graph("/v1/flows/greet/graph?version=1"), first)
 	const ofRun = "greet@1 [map[id:a kind:set layer:0 stage:pending] map[id:b kind:set layer:1 stage:pending]] [map[from:a to:b]]"
-	if got := graph(fmt.Sprintf("/v1/runs/%v/graph", run)); got != ofRun {
-		t.Errorf("the run: %s", got)
-	}
+	check.Equal(t, "the run", graph(fmt.Sprintf("/v1/runs/%v/graph", run)), ofRun)
 	a.wantRejected(t, http.MethodGet, "/v1/flows/greet/graph?version=9", "", http.StatusNotFound, "flow_not_found")
 	a.wantRejected(t, http.MethodGet, "/v1/flows/nobody/graph", "", http.StatusNotFound, "flow_not_found")
 	a.wantRejected(t, http.MethodGet, "/v1/runs/"+string(a.driven(t, "w"))+"/graph", "", http.StatusNotFound, "flow_not_found")
@@ -268,9 +260,7 @@ func TestKeysVoteOnce(t *testing.T) {
 	if racers.Wait(); got["counts"] != 1 || got["key_has_voted"] != 7 {
 		t.Errorf("eight names of one key: got %v, want one vote", got)
 	}
-	if got := vote(second, "bob"); got != "counts" {
-		t.Errorf("another key: got %s", got)
-	}
+	check.Equal(t, "another key", vote(second, "bob"), "counts")
 	if got := a.payloads(t, run); len(got) != 2 {
 		t.Errorf("the log has %q, want two votes", got)
 	}
@@ -293,9 +283,7 @@ func TestStepResults(t *testing.T) {
 	}
 	a.wantRejected(t, http.MethodPost, path+"b/result", `{"output":1}`, 400, "invalid_request")
 	a.wantRejected(t, http.MethodPost, path+"c/result", `{"output":1}`, 404, "step_not_found")
-	if status, got := a.do(t, http.MethodPost, path+"a/result", `{"error":{"message":"lost","code":"lost"}}`); status != 204 {
-		t.Errorf("got %d %v", status, got)
-	}
+	a.send(t, http.MethodPost, path+"a/result", `{"error":{"message":"lost","code":"lost"}}`, 204)
 	a.wantRejected(t, http.MethodPost, path+"a/result", `{"output":1}`, 409, "conflict")
 	if step := a.get(t, path+"a"); step["status"] != "failed" {
 		t.Errorf("the step is %v", step)
@@ -307,16 +295,11 @@ func TestAliases(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	for _, document := range []string{"flow: greet\\nsteps: {text: {set: 1}}", "flow: greet\\nsteps: {text: {set: 2}}"} {
-		if status, got := a.do(t, http.MethodPost, "/v1/flows", `{"document":"`+document+`"}`); status != http.StatusCreated {
-			t.Fatalf("got %d %v", status, got)
-		}
+		a.send(t, http.MethodPost, "/v1/flows", `{"document":"`+document+`"}`, http.StatusCreated)
 	}
 	start := func(deployment string) (id, of any) {
 		t.Helper()
-		status, run := a.do(t, http.MethodPost, "/v1/runs", `{"workflow":"greet","deployment":"`+deployment+`"}`)
-		if status != http.StatusCreated {
-			t.Fatalf("got %d %v", status, run)
-		}
+		run := a.send(t, http.MethodPost, "/v1/runs", `{"workflow":"greet","deployment":"`+deployment+`"}`, http.StatusCreated)
 		return run["id"], run["deployment"]
 	}
 	put := func(version string) {
@@ -328,9 +311,7 @@ func TestAliases(t *testing.T) {
 	}
 	put("1")
 	run, of := start("greet@prod")
-	if of != "greet@1" {
-		t.Errorf("the run has %v, want greet@1", of)
-	}
+	check.Equal(t, "the run", of, "greet@1")
 	put("2")
 	if _, of := start("greet@prod"); of != "greet@2" {
 		t.Errorf("after the move, a run has %v, want greet@2", of)
@@ -340,17 +321,13 @@ func TestAliases(t *testing.T) {
 	a.wantRejected(t, http.MethodPost, "/v1/flows/greet/versions/2/retire", "", http.StatusConflict, "flow_in_use")
 	a.wantRejected(t, http.MethodPost, "/v1/flows/greet/versions/9/retire", "", http.StatusNotFound, "flow_not_found")
 	a.wantRejected(t, http.MethodPost, "/v1/flows/greet/versions/1/retire", "", http.StatusConflict, "flow_in_use") // its run is open
-	if status, got := a.do(t, http.MethodPost, fmt.Sprintf("/v1/runs/%v/cancel", run), "{}"); status != http.StatusOK {
-		t.Fatalf("cancel: got %d %v", status, got)
-	}
+	a.send(t, http.MethodPost, fmt.Sprintf("/v1/runs/%v/cancel", run), "{}", http.StatusOK)
 	if status, got := a.do(t, http.MethodPost, "/v1/flows/greet/versions/1/retire", ""); status != http.StatusOK || got["retiredAt"] == nil {
 		t.Fatalf("got %d %v", status, got)
 	}
 	a.wantRejected(t, http.MethodPost, "/v1/runs", `{"workflow":"greet","deployment":"greet@1"}`, http.StatusConflict, "flow_retired")
 	a.wantRejected(t, http.MethodPost, "/v1/runs", `{"workflow":"greet","deployment":"greet@none"}`, http.StatusNotFound, "deployment_not_found")
-	if status, got := a.do(t, http.MethodDelete, "/v1/flows/greet/aliases/prod", ""); status != http.StatusNoContent {
-		t.Errorf("got %d %v", status, got)
-	}
+	a.send(t, http.MethodDelete, "/v1/flows/greet/aliases/prod", "", http.StatusNoContent)
 	a.wantRejected(t, http.MethodDelete, "/v1/flows/greet/aliases/prod", "", http.StatusNotFound, "alias_not_found")
 }
 
@@ -360,10 +337,7 @@ func TestCatalogs(t *testing.T) {
 	a := newAPI(t)
 	put := func(body string, want int) map[string]any {
 		t.Helper()
-		status, got := a.do(t, http.MethodPost, "/v1/catalogs", body)
-		if status != want {
-			t.Fatalf("%s: got %d %v, want %d", body, status, got, want)
-		}
+		got := a.send(t, http.MethodPost, "/v1/catalogs", body, want)
 		return got
 	}
 	const document = `{"document":"catalog: c\nattributes: {a: {type: string}}\nsteps: {f: {set: {b: \"${a}\"}, takes: {a: {}}, gives: {b: {}}}}"%s}`

@@ -7,6 +7,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/inbox"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // broken creates a run of a workflow with a finished step, and a failed one that has failed the run.
@@ -142,14 +143,10 @@ func TestFailedForkLeavesNoTrace(t *testing.T) {
 	a := deployed(t)
 	id := string(a.broken(t, "w"))
 	const refuse = `ALTER TABLE messages ADD CONSTRAINT none CHECK (work <> 'run') NOT VALID`
-	if _, err := a.pool.Exec(t.Context(), refuse); err != nil {
-		t.Fatal(err)
-	}
+	a.exec(t, refuse)
 	before := [...]int{a.count(t, "runs"), a.count(t, "events"), a.count(t, "steps"), a.count(t, "messages")}
 	a.wantRejected(t, http.MethodPost, "/v1/runs/"+id+"/rerun", `{"from":"failure"}`,
 		http.StatusInternalServerError, "internal")
 	after := [...]int{a.count(t, "runs"), a.count(t, "events"), a.count(t, "steps"), a.count(t, "messages")}
-	if before != after {
-		t.Errorf("there were %v runs, events, steps and messages, and are %v", before, after)
-	}
+	check.Equal(t, "runs, events, steps and messages", before, after)
 }

@@ -8,12 +8,11 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
@@ -21,10 +20,7 @@ import (
 // them.
 func (a api) logOf(t *testing.T, id entities.RunID) []string {
 	t.Helper()
-	page, err := a.log.Events(t.Context(), entities.DefaultProject, id, pg.Page{Limit: 100}, read.WithPayloads)
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := check.Value(a.log.Events(t.Context(), entities.DefaultProject, id, pg.Page{Limit: 100}, read.WithPayloads))(t)
 	var lines []string
 	for _, e := range page.Events {
 		line := fmt.Sprintf("%s %s %s %s", e.Type, e.CorrelationID, e.Data.MessageID, e.Payload)
@@ -35,9 +31,7 @@ func (a api) logOf(t *testing.T, id entities.RunID) []string {
 
 func (a api) wantLog(t *testing.T, id entities.RunID, want ...string) {
 	t.Helper()
-	if diff := cmp.Diff(want, a.logOf(t, id)); diff != "" {
-		t.Errorf("log (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "log", a.logOf(t, id), want)
 }
 
 // startedID starts a run and returns its ID.
@@ -61,21 +55,15 @@ func TestInboxesAreOpenedWithTheRun(t *testing.T) {
 		"hook_received inbox:a:b m1 2", "hook_received inbox:notes null",
 	}
 	a.wantLog(t, id, want...)
-	if again := a.startedID(t, startWithInbox, http.StatusOK); again != id {
-		t.Errorf("the repetition started %s, not %s", again, id)
-	}
+	check.Equal(t, "the repetition started", a.startedID(t, startWithInbox, http.StatusOK), id)
 	a.wantLog(t, id, want...)
-	if n := a.work(t, id)["run"]; n != 1 {
-		t.Errorf("the run has %d invocations, want 1", n)
-	}
+	check.Equal(t, "invocations of the run", a.work(t, id)["run"], 1)
 	delayed := a.startedID(t, `{"workflow":"order","delay":"1h","inbox":["notes"],"send":[{"inbox":"notes","payload":1}]}`,
 		http.StatusCreated)
 	a.post(t, "/v1/runs/"+string(delayed)+"/inbox/notes", `{"payload":2}`, http.StatusOK)
 	var early int
-	if err := a.pool.QueryRow(t.Context(), `
-		SELECT count(*) FROM messages WHERE run_id = $1 AND work <> '' AND due_at < now() + interval '50 minutes'`, delayed).Scan(&early); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, a.pool.QueryRow(t.Context(), `
+		SELECT count(*) FROM messages WHERE run_id = $1 AND work <> '' AND due_at < now() + interval '50 minutes'`, delayed).Scan(&early))
 	if early != 0 {
 		t.Error("a message starts the run before its time")
 	}
@@ -87,23 +75,17 @@ func TestFlowsHaveNoInboxes(t *testing.T) {
 	a := newAPI(t)
 	a.post(t, "/v1/flows", `{"document":"flow: order\nsteps: {rest: {wait: 1h}}"}`, http.StatusCreated)
 	a.wantRejected(t, http.MethodPost, "/v1/runs", `{"workflow":"order","inbox":["notes"]}`, http.StatusBadRequest, "invalid_request")
-	if n := a.count(t, "runs"); n != 0 {
-		t.Errorf("got %d runs", n)
-	}
+	check.Equal(t, "runs", a.count(t, "runs"), 0)
 }
 
 // TestStartWithInboxLeavesNoTraceIfItFails: neither of its runs, hooks and events.
 func TestStartWithInboxLeavesNoTraceIfItFails(t *testing.T) {
 	t.Parallel()
 	a := deployed(t)
-	if _, err := a.pool.Exec(t.Context(), `ALTER TABLE messages ADD CONSTRAINT none CHECK (work <> 'run') NOT VALID`); err != nil {
-		t.Fatal(err)
-	}
+	a.exec(t, `ALTER TABLE messages ADD CONSTRAINT none CHECK (work <> 'run') NOT VALID`)
 	a.wantRejected(t, http.MethodPost, "/v1/runs", startWithInbox, http.StatusInternalServerError, "internal")
 	for _, table := range []string{"runs", "events", "hooks", "messages"} {
-		if got := a.count(t, table); got != 0 {
-			t.Errorf("got %d %s", got, table)
-		}
+		check.Equal(t, table, a.count(t, table), 0)
 	}
 }
 
@@ -195,16 +177,12 @@ func TestARepeatedJoinSendsOnce(t *testing.T) {
 	}
 	a.wantLog(t, id, want...)
 	a.event(t, id, entities.EventRunCompleted)
-	if joined := join("a", http.StatusOK); joined != id {
-		t.Errorf("the repetition started %s, want that it joined %s", joined, id)
-	}
+	check.Equal(t, "the repetition started", join("a", http.StatusOK), id)
 	next := join("b", http.StatusCreated)
 	if again := join("b", http.StatusOK); next == id || again != next {
 		t.Errorf("another request started %s and then %s", next, again)
 	}
-	if joined := join("a", http.StatusOK); joined != id {
-		t.Errorf("the repetition joined %s, want %s, which is not under way any more", joined, id)
-	}
+	check.Equal(t, "the repetition joined", join("a", http.StatusOK), id)
 	a.wantLog(t, next, "run_created", "hook_created inbox:notes",
 		"hook_received inbox:notes 1", "hook_received inbox:notes m 2")
 }
@@ -233,13 +211,9 @@ func TestSignalWithStartRacesTheEnd(t *testing.T) {
 	}
 	all.Wait()
 	var sent int
-	if err := a.pool.QueryRow(t.Context(), `
-		SELECT count(*) FROM events WHERE type = 'hook_received' AND data ->> 'messageId' IS NOT NULL`).Scan(&sent); err != nil {
-		t.Fatal(err)
-	}
-	if sent != senders {
-		t.Errorf("%d messages are in logs, want %d", sent, senders)
-	}
+	check.NoError(t, a.pool.QueryRow(t.Context(), `
+		SELECT count(*) FROM events WHERE type = 'hook_received' AND data ->> 'messageId' IS NOT NULL`).Scan(&sent))
+	check.Equal(t, "messages are in logs", sent, senders)
 }
 
 func TestInboxErrors(t *testing.T) {
@@ -299,9 +273,7 @@ func TestStoreIsReadableFromOutside(t *testing.T) {
 		same(t, "a value", `{"value":{"cents":75},"seq":2}`, a.get(t, at+"/balance"))
 		same(t, "a key with special characters", `{"value":"\u0000","seq":2}`, a.get(t, at+"/a%2Fb%20%3F"))
 		a.wantRejected(t, http.MethodGet, at+"/gone", "", http.StatusNotFound, "store_key_not_found")
-		if status, _ := a.do(t, http.MethodPost, "/v1/runs/"+string(id)+"/cancel", ""); status != http.StatusOK {
-			t.Fatalf("cancel: %d", status)
-		}
+		a.send(t, http.MethodPost, "/v1/runs/"+string(id)+"/cancel", "", http.StatusOK)
 	}
 	a.wantRejected(t, http.MethodGet, "/v1/runs/wrun_none/store", "", http.StatusNotFound, "run_not_found")
 	a.wantRejected(t, http.MethodGet, at+"/%00", "", http.StatusBadRequest, "invalid_request")

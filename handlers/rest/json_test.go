@@ -8,6 +8,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // TestTextsAreAnsweredAsTheyAreStored: what means something in HTML is not escaped, in answers and in server-sent events.
@@ -64,10 +66,7 @@ func TestLongAnswersAreCompressed(t *testing.T) {
 			if n := w.Body.Len(); n > len(long)/4 {
 				t.Errorf("%+v: %d bytes", tt, n)
 			}
-			z, err := gzip.NewReader(w.Body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			z := check.Value(gzip.NewReader(w.Body))(t)
 			body = z
 		}
 		data, err := io.ReadAll(body)

@@ -3,41 +3,22 @@ package rest_test
 import (
 	"encoding/json"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/admin/access"
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 func (a api) exec(t *testing.T, sql string, args ...any) {
 	t.Helper()
-	if _, err := a.pool.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// as sends a request with a key.
-func (a api) as(t *testing.T, key, method, path, body string) (status int, answer object) {
-	t.Helper()
-	r := httptest.NewRequest(method, path, strings.NewReader(body))
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Authorization", "Bearer "+key)
-	w := httptest.NewRecorder()
-	a.ServeHTTP(w, r)
-	if w.Body.Len() > 0 {
-		if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
-			t.Fatalf("%s %s: %d %s: %v", method, path, w.Code, w.Body, err)
-		}
-	}
-	return w.Code, answer
+	testdb.Exec(t, a.pool, sql, args...)
 }
 
 // key creates a key with another one, which may be empty on an open server.
@@ -68,13 +49,9 @@ func TestKeys(t *testing.T) {
 		got[0]["id"] == got[1]["id"] || got[1]["key"] != nil {
 		t.Errorf("list: got %v", got)
 	}
-	if status, got := a.as(t, text, http.MethodGet, "/v1/runs", ""); status != http.StatusForbidden {
-		t.Errorf("with a valid key: got %d %v", status, got)
-	}
+	a.sendAs(t, text, http.MethodGet, "/v1/runs", "", http.StatusForbidden)
 	for range 2 {
-		if status, got := a.do(t, http.MethodDelete, path, ""); status != http.StatusNoContent {
-			t.Errorf("revoke: got %d %v", status, got)
-		}
+		a.send(t, http.MethodDelete, path, "", http.StatusNoContent)
 	}
 	if got := a.get(t, path); got["revokedAt"] != at0 {
 		t.Errorf("got %v, want it revoked", got)
@@ -133,18 +110,12 @@ func TestWorkerKeysRegisterOnlyTheirDeployments(t *testing.T) {
 		}
 		for _, id := range cases.yes {
 			for _, method := range []string{http.MethodPut, http.MethodGet} {
-				status, got := a.as(t, made["key"].(string), method, "/v1/deployments/"+id, deploymentBody(method))
-				if status != http.StatusOK {
-					t.Errorf("%s: %s %s: %d %v", pattern, method, id, status, got)
-				}
+				a.sendAs(t, made["key"].(string), method, "/v1/deployments/"+id, deploymentBody(method), http.StatusOK)
 			}
 		}
 		for _, id := range cases.no {
 			for _, method := range []string{http.MethodPut, http.MethodGet, http.MethodDelete} {
-				status, got := a.as(t, made["key"].(string), method, "/v1/deployments/"+id, deploymentBody(method))
-				if status != http.StatusForbidden {
-					t.Errorf("%s: %s %s: %d %v", pattern, method, id, status, got)
-				}
+				a.sendAs(t, made["key"].(string), method, "/v1/deployments/"+id, deploymentBody(method), http.StatusForbidden)
 			}
 		}
 	}
@@ -166,10 +137,7 @@ func TestOnlyOperatorsManageProjects(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	for range 2 {
-		status, p := a.do(t, http.MethodPut, "/v1/projects/shop", "")
-		if status != http.StatusOK {
-			t.Fatalf("got %d %v", status, p)
-		}
+		p := a.send(t, http.MethodPut, "/v1/projects/shop", "", http.StatusOK)
 		same(t, "the project", `{"name":"shop","createdAt":"`+at0+`"}`, p)
 	}
 	a.wantRejected(t, http.MethodPut, "/v1/projects/a%20b", "", http.StatusBadRequest, "invalid_request")
@@ -220,9 +188,7 @@ func TestOnlyOperatorsManageProjects(t *testing.T) {
 	}
 	id := admin["id"].(string)
 	want := "open project.create, open key.create, " + id + " key.create, " + id + " key.create, open key.revoke"
-	if got := strings.Join(words, ", "); got != want {
-		t.Errorf("audit: got %s, want %s", got, want)
-	}
+	check.Equal(t, "audit", strings.Join(words, ", "), want)
 	if got := a.all(t, "/v1/audit?project=shop", "2"); len(got) != 5 || got[0]["action"] != "key.revoke" {
 		t.Errorf("audit by the operator: got %v", got)
 	}
@@ -268,10 +234,7 @@ func TestRedactedResponsesKeepTheContract(t *testing.T) {
 
 func mustJSON(t *testing.T, v any) string {
 	t.Helper()
-	text, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := check.Value(json.Marshal(v))(t)
 	return string(text)
 }
 
@@ -294,9 +257,7 @@ func TestAuditSelectsByOneField(t *testing.T) {
 		for _, item := range a.all(t, "/v1/audit?"+query, "1") {
 			got = append(got, item["action"].(string)+" "+item["subject"].(string))
 		}
-		if diff := cmp.Diff(want, strings.Join(got, ", ")); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", query, diff)
-		}
+		check.Equal(t, query, strings.Join(got, ", "), want)
 	}
 	for _, query := range []string{"actor=open&action=key.create", "action=a&subject=b", "actor=a&subject=b", "actor="} {
 		a.wantRejected(t, http.MethodGet, "/v1/audit?"+query, "", http.StatusBadRequest, "invalid_request")
@@ -346,10 +307,7 @@ func TestSessionsAreListedAndEnded(t *testing.T) {
 		if key != "" {
 			opened.Key = &admin.Key{ID: admin.KeyID(key), Project: project}
 		}
-		cookie, err := sessions.Enter(t.Context(), cookie, opened)
-		if err != nil {
-			t.Fatal(err)
-		}
+		cookie = check.Value(sessions.Enter(t.Context(), cookie, opened))(t)
 		return cookie
 	}
 	first := enter(enter("", made["id"].(string), "default"), "", "default") // the second key takes the place of the first
@@ -370,9 +328,7 @@ func TestSessionsAreListedAndEnded(t *testing.T) {
 	if len(got) != 2 {
 		t.Errorf("got %v", got)
 	}
-	if status, answer := a.do(t, http.MethodDelete, path+"/"+firstID, ""); status != http.StatusNoContent {
-		t.Errorf("end: got %d %v", status, answer)
-	}
+	a.send(t, http.MethodDelete, path+"/"+firstID, "", http.StatusNoContent)
 	for _, gone := range []string{firstID, strings.Repeat("0", 64), "x"} {
 		a.wantRejected(t, http.MethodDelete, path+"/"+gone, "", http.StatusNotFound, "session_not_found")
 	}

@@ -13,18 +13,15 @@ import (
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // shop creates a project with limits and a deployment, and returns an admin key of it.
 func (a api) shop(t *testing.T, limits string) (key string) {
 	t.Helper()
-	if status, p := a.do(t, http.MethodPut, "/v1/projects/shop", `{"limits":`+limits+`}`); status != http.StatusOK {
-		t.Fatalf("got %d %v", status, p)
-	}
+	a.send(t, http.MethodPut, "/v1/projects/shop", `{"limits":`+limits+`}`, http.StatusOK)
 	for _, project := range []entities.Project{"shop", entities.DefaultProject} {
-		if _, err := a.queue.PutDeployment(t.Context(), project, "d", "https://shop.example.com"); err != nil {
-			t.Fatal(err)
-		}
+		check.Value(a.queue.PutDeployment(t.Context(), project, "d", "https://shop.example.com"))(t)
 	}
 	return a.key(t, "", `{"project":"shop","name":"a","role":"admin"}`)["key"].(string)
 }
@@ -56,10 +53,7 @@ func TestProjectLimitsAreSetShownAndAudited(t *testing.T) {
 		if step.limits == "" {
 			want = `{"name":"shop","createdAt":"` + at0 + `"}`
 		}
-		status, p := a.do(t, http.MethodPut, "/v1/projects/shop", step.body)
-		if status != http.StatusOK {
-			t.Fatalf("%s: got %d %v", step.body, status, p)
-		}
+		p := a.send(t, http.MethodPut, "/v1/projects/shop", step.body, http.StatusOK)
 		same(t, step.body, want, p)
 		same(t, "list after "+step.body, want, a.get(t, "/v1/projects")["data"].([]any)[1])
 	}
@@ -134,9 +128,7 @@ func TestStartQuotaRefusesOnlyNewRuns(t *testing.T) {
 	if status, got := a.as(t, key, http.MethodPost, "/v1/signals/paid", `{}`); status/100 != 2 {
 		t.Errorf("signal: got %d %v", status, got)
 	}
-	if status, got := a.do(t, http.MethodPost, "/v1/runs", `{"workflow":"order"}`); status != http.StatusCreated {
-		t.Errorf("another project: got %d %v", status, got)
-	}
+	a.send(t, http.MethodPost, "/v1/runs", `{"workflow":"order"}`, http.StatusCreated)
 	shop := a.get(t, "/v1/projects")["data"].([]any)[1].(object)
 	same(t, "use", `{"dailyStarts":2,"startsToday":2}`, shop["limits"])
 }
@@ -218,15 +210,11 @@ func TestStorageQuotaRefusesOnlyNewRuns(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	key := a.shop(t, `{"storageBytes":1000}`)
-	if _, err := a.pool.Exec(t.Context(),
-		`UPDATE projects SET stored_bytes = 1000, stored_at = $1 WHERE name = 'shop'`, t0); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(a.pool.Exec(t.Context(),
+		`UPDATE projects SET stored_bytes = 1000, stored_at = $1 WHERE name = 'shop'`, t0))(t)
 	status, got := a.as(t, key, http.MethodPost, "/v1/runs", `{"workflow":"order"}`)
 	wantQuota(t, "start", "storage_quota", status, got)
-	if status, got := a.do(t, http.MethodPost, "/v1/runs", `{"workflow":"order"}`); status != http.StatusCreated {
-		t.Errorf("another project: got %d %v", status, got)
-	}
+	a.send(t, http.MethodPost, "/v1/runs", `{"workflow":"order"}`, http.StatusCreated)
 	shop := a.get(t, "/v1/projects")["data"].([]any)[1].(object)
 	same(t, "use", `{"storageBytes":1000,"storedBytes":1000,"storedAt":"`+at0+`"}`, shop["limits"])
 	if _, p := a.do(t, http.MethodPut, "/v1/projects/shop", `{"limits":{"storageBytes":1001}}`); p["limits"] == nil {
@@ -246,9 +234,7 @@ func TestPausedProjectStartsNothing(t *testing.T) {
 		}
 	}
 	paused := a.key(t, "", `{"project":"paused","name":"a","role":"admin"}`)["key"].(string)
-	if _, err := a.queue.PutDeployment(t.Context(), "paused", "d", "https://shop.example.com"); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(a.queue.PutDeployment(t.Context(), "paused", "d", "https://shop.example.com"))(t)
 	r := httptest.NewRequest(http.MethodPost, "/v1/runs", strings.NewReader(`{"workflow":"order"}`))
 	r.Header.Set("Authorization", "Bearer "+paused)
 	r.Header.Set("Content-Type", "application/json")
@@ -259,15 +245,11 @@ func TestPausedProjectStartsNothing(t *testing.T) {
 		t.Errorf("start: got %d, Retry-After %q: %s", w.Code, w.Header().Get("Retry-After"), w.Body)
 	}
 	id := newRunID() // it was started before
-	if _, err := a.pool.Exec(t.Context(), `
+	a.exec(t, `
 		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, created_at, updated_at)
-		VALUES ($1, 'paused', 'd', 'order', 'pending', 3, 1, $2, $2)`, id, t0); err != nil {
-		t.Fatal(err)
-	}
+		VALUES ($1, 'paused', 'd', 'order', 'pending', 3, 1, $2, $2)`, id, t0)
 	path := "/v1/runs/" + string(id)
-	if status, p := a.as(t, paused, http.MethodGet, path, ""); status != http.StatusOK {
-		t.Errorf("read: got %d %v", status, p)
-	}
+	a.sendAs(t, paused, http.MethodGet, path, "", http.StatusOK)
 	if status, p := a.as(t, paused, http.MethodPost, path+"/cancel", `{}`); status != http.StatusOK || p["status"] != "cancelled" {
 		t.Errorf("cancel: got %d %v", status, p)
 	}

@@ -5,10 +5,9 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 func TestMessages(t *testing.T) {
@@ -24,10 +23,8 @@ func TestMessages(t *testing.T) {
 		}
 		ids = append(ids, id)
 	}
-	if _, err := a.pool.Exec(t.Context(), `
-		UPDATE messages SET parked_at = now(), delivery_count = 64, last_error = 'no' WHERE id = ANY($1)`, ids[1:]); err != nil {
-		t.Fatal(err)
-	}
+	a.exec(t, `
+		UPDATE messages SET parked_at = now(), delivery_count = 64, last_error = 'no' WHERE id = ANY($1)`, ids[1:])
 	status, answer := a.do(t, http.MethodGet, "/v1/messages?state=parked&limit=1", "")
 	list, _ := answer["data"].([]any)
 	if status != http.StatusOK || len(list) != 1 || answer["cursor"] != ids[1] {
@@ -38,9 +35,7 @@ func TestMessages(t *testing.T) {
 		"id": ids[1], "topic": "topic", "deploymentId": "shop", "runId": "wrun_1", "state": "parked",
 		"deliveryCount": 64.0, "lastError": "no",
 	} {
-		if got[key] != want {
-			t.Errorf("%s: got %v, want %v", key, got[key], want)
-		}
+		check.Equal(t, key, got[key], want)
 	}
 	for _, key := range []string{"createdAt", "dueAt", "parkedAt"} {
 		if text, _ := got[key].(string); text == "" {
@@ -62,9 +57,7 @@ func TestMessages(t *testing.T) {
 		answer["state"] != "waiting" || answer["deliveryCount"] != 1.0 {
 		t.Errorf("retry: got %d %v", status, answer)
 	}
-	if status, answer := a.do(t, http.MethodDelete, "/v1/messages/"+ids[2], ""); status != http.StatusNoContent {
-		t.Errorf("discard: got %d %v", status, answer)
-	}
+	a.send(t, http.MethodDelete, "/v1/messages/"+ids[2], "", http.StatusNoContent)
 	if status, answer := a.do(t, http.MethodGet, "/v1/messages/"+ids[1], ""); status != http.StatusOK || answer["id"] != ids[1] {
 		t.Errorf("get: got %d %v", status, answer)
 	}
@@ -91,19 +84,14 @@ func TestMatchingMessages(t *testing.T) {
 		}
 		ids[i] = id
 	}
-	if _, err := a.pool.Exec(t.Context(), `UPDATE messages SET parked_at = now(), last_error = 'connection refused' WHERE id = ANY ($1)`,
-		ids[1:]); err != nil {
-		t.Fatal(err)
-	}
+	a.exec(t, `UPDATE messages SET parked_at = now(), last_error = 'connection refused' WHERE id = ANY ($1)`,
+		ids[1:])
 	counts := a.get(t, "/v1/messages/count")
 	same(t, "parked", `{"count":5,"more":false}`, counts["parked"])
 	same(t, "due", `{"count":1,"more":false}`, counts["due"])
 	change := func(path, body string) object {
 		t.Helper()
-		status, answer := a.do(t, http.MethodPost, "/v1/messages/"+path, body)
-		if status != http.StatusOK {
-			t.Fatalf("%s %s: got %d %v", path, body, status, answer)
-		}
+		answer := a.send(t, http.MethodPost, "/v1/messages/"+path, body, http.StatusOK)
 		return answer
 	}
 	all := []any{ids[1], ids[2], ids[3], ids[4], ids[5]}
@@ -127,9 +115,7 @@ func TestMatchingMessages(t *testing.T) {
 		{"discard", `{"state":"due"}`, 1, 1, ids[:1], false},
 	} {
 		want := object{"matched": tt.matched, "changed": tt.changed, "messageIds": tt.ids, "more": tt.more}
-		if diff := cmp.Diff(want, change(tt.path, tt.body)); diff != "" {
-			t.Errorf("%s %s (-want +got):\n%s", tt.path, tt.body, diff)
-		}
+		check.Equal(t, fmt.Sprintf("%s %s", tt.path, tt.body), change(tt.path, tt.body), want)
 	}
 	for _, body := range []string{
 		`{"state":"leased"}`, `{"limit":0}`, `{"limit":1001}`, `{"state":"lost"}`, `{"deployment":"a\u0000"}`,
@@ -151,8 +137,6 @@ func TestErrorsAreNotSearchedWithoutPayloads(t *testing.T) {
 		"/v1/messages": http.StatusOK, "/v1/messages?errorContains=card": http.StatusForbidden,
 		"/v1/hooks": http.StatusOK, "/v1/hooks?tokenPrefix=a": http.StatusForbidden,
 	} {
-		if status, answer := a.as(t, key, http.MethodGet, path, ""); status != want {
-			t.Errorf("%s: got %d %v, want %d", path, status, answer, want)
-		}
+		a.sendAs(t, key, http.MethodGet, path, "", want)
 	}
 }

@@ -12,9 +12,7 @@ import (
 func TestListRunsByNeed(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
-	if status, d := a.do(t, http.MethodPut, "/v1/deployments/shop", `{"url":"http://shop.test"}`); status != http.StatusOK {
-		t.Fatalf("got %d %v", status, d)
-	}
+	a.send(t, http.MethodPut, "/v1/deployments/shop", `{"url":"http://shop.test"}`, http.StatusOK)
 	var ids []string
 	for range 4 {
 		ids = append(ids, string(a.driven(t, "order")))
@@ -27,9 +25,7 @@ func TestListRunsByNeed(t *testing.T) {
 		waiting:  `DELETE FROM messages WHERE run_id = $1 AND work = 'run'`,
 		retrying: `UPDATE messages SET last_error = 'oops', delivery_count = 1, due_at = now() + interval '1 h' WHERE run_id = $1 AND work = 'run'`,
 	} {
-		if _, err := a.pool.Exec(t.Context(), sql, id); err != nil {
-			t.Fatal(err)
-		}
+		a.exec(t, sql, id)
 	}
 	for query, want := range map[string][]string{
 		"need=stuck": {parked}, "need=retrying": {retrying}, "need=waiting": {waiting}, "need=stuck&workflow=refund": nil,

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/webhook"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // oddRequests are requests that have a value from others in their bodies, by what they are for.
@@ -27,10 +28,7 @@ func oddRequests(t *testing.T, a api) map[string]func(value string) (path, body 
 		"start": of("/v1/runs", `{"workflow":"odd","input":%s}`),
 		"vote":  of("/v1/hooks/approval_1/resume", `{"payload":{"decision":"approve","as":"anna","form":%s}}`),
 		"schema": func(value string) (string, string) {
-			document, err := json.Marshal("flow: s\ninput: " + value + "\nsteps: {a: {set: 1}}")
-			if err != nil {
-				t.Fatal(err)
-			}
+			document := check.Value(json.Marshal("flow: s\ninput: " + value + "\nsteps: {a: {set: 1}}"))(t)
 			return "/v1/flows", `{"document":` + string(document) + `}`
 		},
 	}
@@ -74,10 +72,7 @@ func TestChecksBySchemaAreBounded(t *testing.T) {
 		`{"multipleOf":1e99999999}`, `{"pattern":"(a{1000}){100}"}`, `{"$ref":"#"}`, `{"minimum":1e999999}`,
 		`{"$ref":"#/$defs/a","$defs":{"a":{"allOf":[{"$ref":"#/$defs/a"}]}}}`,
 	} {
-		document, err := json.Marshal("flow: bad\ninput: " + schema + "\nsteps: {a: {set: 1}}")
-		if err != nil {
-			t.Fatal(err)
-		}
+		document := check.Value(json.Marshal("flow: bad\ninput: " + schema + "\nsteps: {a: {set: 1}}"))(t)
 		a.wantRejected(t, http.MethodPost, "/v1/flows", `{"document":`+string(document)+`}`, http.StatusUnprocessableEntity, "invalid_flow")
 	}
 }

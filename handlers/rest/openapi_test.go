@@ -3,11 +3,14 @@ package rest_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // TestRoutesMatchTheDocument checks that the router and the document have the same operations.
@@ -118,14 +121,8 @@ func TestDocumentIsServed(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	status, got := a.do(t, http.MethodGet, "/v1/openapi.json", "")
-	want, err := json.Marshal(openAPI().doc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	have, err := json.Marshal(got)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := check.Value(json.Marshal(openAPI().doc))(t)
+	have := check.Value(json.Marshal(got))(t)
 	if status != http.StatusOK || !bytes.Equal(have, want) {
 		t.Errorf("got %d %.200s, want %.200s", status, have, want)
 	}
@@ -153,8 +150,6 @@ func TestUnknownOperations(t *testing.T) {
 		a.wantRejected(t, tt.method, tt.path, "", tt.status, tt.code)
 		w := httptest.NewRecorder()
 		a.ServeHTTP(w, httptest.NewRequest(tt.method, tt.path, nil))
-		if got := w.Header().Get("Allow"); got != tt.allow {
-			t.Errorf("%s %s: got Allow %q, want %q", tt.method, tt.path, got, tt.allow)
-		}
+		check.Equal(t, fmt.Sprintf("%s %s: got Allow", tt.method, tt.path), w.Header().Get("Allow"), tt.allow)
 	}
 }

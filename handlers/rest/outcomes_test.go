@@ -43,10 +43,7 @@ func TestOutcomes(t *testing.T) {
 	ask("large", `{"question":"`+strings.Repeat("x", 1<<20)+`"}`)
 	votes("large", `{"approved":true}`)
 	outcomes := func(address, key string) object {
-		status, page := a.as(t, key, http.MethodGet, address, "")
-		if status != http.StatusOK {
-			t.Fatalf("got %d %v", status, page)
-		}
+		page := a.sendAs(t, key, http.MethodGet, address, "", http.StatusOK)
 		all := object{}
 		for _, item := range page["data"].([]any) {
 			if part := item.(object); part["outcome"] != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // TestLargePagesAreReadInTurns: a project reads as many large pages at once as there are processors, however many its
@@ -58,12 +59,8 @@ func TestLargePagesAreReadInTurns(t *testing.T) {
 			t.Errorf("got %v for a client that left while it waited", err)
 		}
 		all.Wait()
-		if n := most.Load(); n != processors {
-			t.Errorf("%d large pages were read at once, want %d", n, processors)
-		}
-		if held := p.slots.Held(); held != 0 {
-			t.Errorf("%d slots are not free", held)
-		}
+		check.Equal(t, "large pages were read at once", most.Load(), processors)
+		check.Equal(t, "slots are not free", p.slots.Held(), 0)
 	})
 }
 

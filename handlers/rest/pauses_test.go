@@ -17,9 +17,7 @@ func TestPauses(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			a := newAPI(t)
-			if status, d := a.do(t, http.MethodPut, "/v1/deployments/shop", `{"url":"http://shop.test"}`); status != http.StatusOK {
-				t.Fatalf("got %d %v", status, d)
-			}
+			a.send(t, http.MethodPut, "/v1/deployments/shop", `{"url":"http://shop.test"}`, http.StatusOK)
 			id := string(a.driven(t, "order"))
 			name := map[string]string{"run": id, "workflow": "order", "deployment": "shop"}[kind]
 			path := "/v1/pauses/" + kind + "/"
@@ -48,9 +46,7 @@ func TestPauses(t *testing.T) {
 			if item := a.get(t, "/v1/attention")["data"].([]any)[0].(object); item["kind"] != "paused" || item["count"] != 1.0 {
 				t.Errorf("got %v", item)
 			}
-			if status, got := a.do(t, http.MethodDelete, path+name, ""); status != http.StatusNoContent {
-				t.Errorf("got %d %v", status, got)
-			}
+			a.send(t, http.MethodDelete, path+name, "", http.StatusNoContent)
 			if list := a.get(t, "/v1/runs?need=stuck")["data"].([]any); len(list) != 0 {
 				t.Errorf("stuck runs after the pause: %v", list)
 			}

@@ -6,9 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // permit inserts what holds or awaits a slot of the limit stripe: granted seconds ago, or waiting if that is 0.
@@ -47,9 +46,7 @@ func TestLimits(t *testing.T) {
 	for _, k := range a.all(t, path+"/keys", "1") {
 		keys = append(keys, fmt.Sprint(k["key"], " ", k["held"], " ", k["waiting"], " ", k["waitingSince"] != nil))
 	}
-	if diff := cmp.Diff([]string{" 1 0 false", "c7 1 2 true"}, keys); diff != "" {
-		t.Errorf("keys differ (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "keys", keys, []string{" 1 0 false", "c7 1 2 true"})
 	slots := a.get(t, path+"/slots?key=c7")
 	runs := func(state string) (ids []string) {
 		for _, p := range slots[state].([]any) {
@@ -57,17 +54,11 @@ func TestLimits(t *testing.T) {
 		}
 		return ids
 	}
-	if diff := cmp.Diff([]string{string(holder)}, runs("held")); diff != "" {
-		t.Errorf("who holds differs (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{string(first), string(second)}, runs("waiting")); diff != "" {
-		t.Errorf("who waits differs (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "who holds", runs("held"), []string{string(holder)})
+	check.Equal(t, "who waits", runs("waiting"), []string{string(first), string(second)})
 
 	a.wantRejected(t, http.MethodDelete, path, "", http.StatusConflict, "limit_in_use")
-	if status, got := a.do(t, http.MethodDelete, path+"?force=true", ""); status != http.StatusNoContent {
-		t.Errorf("delete: got %d %v", status, got)
-	}
+	a.send(t, http.MethodDelete, path+"?force=true", "", http.StatusNoContent)
 	for _, more := range []string{"/keys", "/slots"} {
 		a.wantRejected(t, http.MethodGet, path+more, "", http.StatusNotFound, "limit_not_found")
 	}
@@ -114,9 +105,7 @@ func TestPolicies(t *testing.T) {
 	const body = `{"limits":[{"name":"stripe","key":"attributes.customer"}],"priority":"-5m"}`
 	a.wantRejected(t, http.MethodGet, path, "", http.StatusNotFound, "policy_not_found")
 	a.wantRejected(t, http.MethodPut, path, body, http.StatusNotFound, "limit_not_found")
-	if status, got := a.do(t, http.MethodPut, "/v1/limits/stripe", `{"total":3}`); status != http.StatusOK {
-		t.Fatalf("got %d %v", status, got)
-	}
+	a.send(t, http.MethodPut, "/v1/limits/stripe", `{"total":3}`, http.StatusOK)
 	for range 2 {
 		status, got := a.do(t, http.MethodPut, path, body)
 		if text := fmt.Sprint(got["limits"], got["priority"]); status != http.StatusOK || text != "[map[key:attributes.customer name:stripe]]-5m" {
@@ -126,21 +115,14 @@ func TestPolicies(t *testing.T) {
 	if list := a.all(t, "/v1/policies", "1"); len(list) != 1 || list[0]["workflow"] != "order" {
 		t.Errorf("got %v", list)
 	}
-	for name, body := range map[string]string{
-		"no limit":       `{"limits":[]}`,
-		"bad expression": `{"limits":[{"name":"stripe","key":"input.customer"}]}`,
-		"twice":          `{"limits":[{"name":"stripe"},{"name":"stripe"}]}`,
-		"long priority":  `{"limits":[{"name":"stripe"}],"priority":"2h"}`,
-		"no duration":    `{"limits":[{"name":"stripe"}],"priority":"--5m"}`,
+	for _, body := range []string{
+		`{"limits":[]}`, `{"limits":[{"name":"stripe","key":"input.customer"}]}`, `{"limits":[{"name":"stripe"},{"name":"stripe"}]}`,
+		`{"limits":[{"name":"stripe"}],"priority":"2h"}`, `{"limits":[{"name":"stripe"}],"priority":"--5m"}`,
 	} {
-		if status, got := a.do(t, http.MethodPut, path, body); status != http.StatusBadRequest {
-			t.Errorf("%s: got %d %v, want 400", name, status, got)
-		}
+		a.wantRejected(t, http.MethodPut, path, body, http.StatusBadRequest, "invalid_request")
 	}
 	a.wantRejected(t, http.MethodDelete, "/v1/limits/stripe?force=true", "", http.StatusConflict, "limit_in_use")
-	if status, got := a.do(t, http.MethodDelete, path, ""); status != http.StatusNoContent {
-		t.Errorf("got %d %v", status, got)
-	}
+	a.send(t, http.MethodDelete, path, "", http.StatusNoContent)
 	a.wantRejected(t, http.MethodDelete, path, "", http.StatusNotFound, "policy_not_found")
 	if got, want := a.audited(t, "order"), "policy.remove policy.put policy.put"; got != want {
 		t.Errorf("the audit has %s, want %s", got, want)
@@ -150,9 +132,7 @@ func TestPolicies(t *testing.T) {
 func TestRerunNeedsTheSameLimits(t *testing.T) {
 	t.Parallel()
 	a := deployed(t)
-	if status, got := a.do(t, http.MethodPut, "/v1/limits/stripe", `{"perKey":1}`); status != http.StatusOK {
-		t.Fatalf("got %d %v", status, got)
-	}
+	a.send(t, http.MethodPut, "/v1/limits/stripe", `{"perKey":1}`, http.StatusOK)
 	first := a.post(t, "/v1/runs", `{"workflow":"w","limits":[{"name":"stripe","key":"c7"}],"priority":"5m"}`,
 		http.StatusCreated)
 	again := a.post(t, "/v1/runs/"+first["id"].(string)+"/rerun", "", http.StatusCreated)

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/stepwell-dev/stepwell/handlers/rest"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 var update = flag.Bool("update", false, "regenerate docs/api.md")
@@ -22,28 +22,16 @@ const reference = "../../docs/api.md"
 // TestReference checks that docs/api.md is generated from openapi.yaml.
 func TestReference(t *testing.T) {
 	t.Parallel()
-	data, err := os.ReadFile("openapi.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := check.Value(os.ReadFile("openapi.yaml"))(t)
 	var root yaml.Node
-	if err := yaml.Unmarshal(data, &root); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, yaml.Unmarshal(data, &root))
 	w := writer{doc: node{root.Content[0]}}
 	w.page()
 	if *update {
-		if err := os.WriteFile(reference, w.Bytes(), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.WriteFile(reference, w.Bytes(), 0o600))
 	}
-	got, err := os.ReadFile(reference)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(w.String(), string(got)); diff != "" {
-		t.Errorf("docs/api.md does not match openapi.yaml: run this test with -update (-want +got):\n%s", diff)
-	}
+	got := check.Value(os.ReadFile(reference))(t)
+	check.Equal(t, "docs/api.md does not match openapi.yaml: run this test with -update", string(got), w.String())
 }
 
 // node is a part of the document. It keeps the order of keys.

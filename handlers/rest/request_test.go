@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // TestUnknownFieldsAndParametersAreRejected checks that the error names them.
@@ -115,9 +117,7 @@ func TestEmptyValuesAreRejected(t *testing.T) {
 			t.Errorf("%s %s %s: got %d %v, want 400 for %s", tt.method, tt.path, tt.body, status, answer, tt.wrong)
 		}
 	}
-	if got := a.get(t, "/v1/runs/"+string(id))["status"]; got != "pending" {
-		t.Errorf("the run is %v, want pending", got)
-	}
+	check.Equal(t, "the run", a.get(t, "/v1/runs/"+string(id))["status"], "pending")
 	if got := a.get(t, "/v1/runs?attribute.tier=")["data"].([]any); len(got) != 0 {
 		t.Errorf("got %v, want the runs whose tier is empty", got)
 	}

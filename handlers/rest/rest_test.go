@@ -20,6 +20,7 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
 )
@@ -48,10 +49,7 @@ func newAPI(t testing.TB) api {
 	pool := testdb.Connect(t, testdb.Indexed(t))
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
 	hub := pg.NewHub(pool, migrations.DefaultSchema+".hints", logger)
-	q, err := queue.New(pool, migrations.DefaultSchema, hub)
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := check.Value(queue.New(pool, migrations.DefaultSchema, hub))(t)
 	log := eventlog.New(pool, hub, q, func() time.Time { return t0 })
 	streams := read.NewStreams(pool, hub, time.Now)
 	draining, drain := context.WithCancel(context.Background())
@@ -82,6 +80,35 @@ func (a api) do(t *testing.T, method, path, body string, header ...string) (stat
 		t.Fatalf("%s %s: %d %s: %v", method, path, w.Code, w.Body, err)
 	}
 	return w.Code, answer
+}
+
+// send is [api.do] for a request that is answered with the status.
+func (a api) send(t *testing.T, method, path, body string, want int, header ...string) map[string]any {
+	t.Helper()
+	status, answer := a.do(t, method, path, body, header...)
+	if status != want {
+		t.Fatalf("%s %s %.300s: got %d %v, want %d", method, path, body, status, answer, want)
+	}
+	return answer
+}
+
+// sendAs is [api.send] with a key.
+func (a api) sendAs(t *testing.T, key, method, path, body string, want int) map[string]any {
+	t.Helper()
+	return a.send(t, method, path, body, want, withKey(key)...)
+}
+
+// as is [api.do] with a key, which may be empty on an open server.
+func (a api) as(t *testing.T, key, method, path, body string) (status int, answer map[string]any) {
+	t.Helper()
+	return a.do(t, method, path, body, withKey(key)...)
+}
+
+func withKey(key string) []string {
+	if key == "" {
+		return nil
+	}
+	return []string{"Authorization", "Bearer " + key}
 }
 
 func (a api) wantRejected(t *testing.T, method, path, body string, status int, code string) {
@@ -123,24 +150,16 @@ func TestDeployments(t *testing.T) {
 	}
 	first := put("b", "b", "http://shop.test:3000")
 	moved := put("b", "b", "https://example.com/app")
-	if moved["createdAt"] != first["createdAt"] {
-		t.Errorf("createdAt changed from %v to %v", first["createdAt"], moved["createdAt"])
-	}
+	check.Equal(t, "createdAt changed", moved["createdAt"], first["createdAt"])
 	// Encoded as url.PathEscape does, and as encodeURIComponent does.
 	comma := put("a%2C%3Bz", "a,;z", "http://shop.test:3001")
 	accent := put("caf%C3%A9", "café", "http://shop.test:3002")
-	if diff := cmp.Diff([]any{comma, moved, accent}, list()); diff != "" {
-		t.Errorf("list (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "list", list(), []any{comma, moved, accent})
 	for _, path := range []string{"a%2C%3Bz", "%62"} {
-		if status, answer := a.do(t, http.MethodDelete, "/v1/deployments/"+path, ""); status != http.StatusNoContent {
-			t.Errorf("remove %s: got %d %v", path, status, answer)
-		}
+		a.send(t, http.MethodDelete, "/v1/deployments/"+path, "", http.StatusNoContent)
 		a.wantRejected(t, http.MethodDelete, "/v1/deployments/"+path, "", http.StatusNotFound, "deployment_not_found")
 	}
-	if diff := cmp.Diff([]any{accent}, list()); diff != "" {
-		t.Errorf("list at last (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "list at last", list(), []any{accent})
 }
 
 func TestDeploymentWorkflows(t *testing.T) {
@@ -233,9 +252,7 @@ func TestForbiddenAddressesAreRejected(t *testing.T) {
 		}
 	}
 	for _, url := range []string{"http://localhost:3000", "http://1.1.1.1"} {
-		if status, answer := a.do(t, http.MethodPut, "/v1/deployments/a", `{"url":"`+url+`"}`); status != http.StatusOK {
-			t.Errorf("%s: got %d %v", url, status, answer)
-		}
+		a.send(t, http.MethodPut, "/v1/deployments/a", `{"url":"`+url+`"}`, http.StatusOK)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
@@ -20,10 +21,7 @@ func token(token string, webhook bool) func(*eventlog.Request) {
 // payloads returns the payloads that hooks of the run received.
 func (a api) payloads(t *testing.T, id entities.RunID) []string {
 	t.Helper()
-	page, err := a.log.Events(t.Context(), entities.DefaultProject, id, pg.Page{Limit: 100}, read.WithPayloads)
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := check.Value(a.log.Events(t.Context(), entities.DefaultProject, id, pg.Page{Limit: 100}, read.WithPayloads))(t)
 	list := []string{}
 	for _, e := range page.Events {
 		if e.Type == entities.EventHookReceived {
@@ -54,24 +52,18 @@ func TestResumeHook(t *testing.T) {
 	if got := a.payloads(t, driven); len(got) != 2 || got[0] != `{"b":1, "a":[12345678901234567890]}` || got[1] != "null" {
 		t.Errorf("the server-driven run got %q", got)
 	}
-	if n := a.waiting(t, driven); n != 1 {
-		t.Errorf("its queue has %d messages, want the one invocation", n)
-	}
+	check.Equal(t, "messages in its queue", a.waiting(t, driven), 1)
 
 	// As clients of the SDK do: the payload in their encoding, and the message that continues the run.
 	a.post(t, "/v1/hooks/sdk/resume", `{"payload":{"number":1,"text":"x"}}`, 200)
 	if got := a.payloads(t, sdk); len(got) != 1 || got[0] != `devl[{"number":1,"text":2},1,"x"]` {
 		t.Errorf("the client-driven run got %q", got)
 	}
-	if n := a.waiting(t, sdk); n != 1 {
-		t.Errorf("its queue has %d messages, want one", n)
-	}
+	check.Equal(t, "messages in its queue", a.waiting(t, sdk), 1)
 	for _, path := range []string{"/v1/hooks/web/resume", "/v1/runs/" + string(sdk) + "/hooks/hook_2/resume"} {
 		a.wantRejected(t, http.MethodPost, path, `{"payload":1}`, 400, "invalid_request")
 	}
-	if n := a.waiting(t, sdk); n != 1 {
-		t.Errorf("its queue has %d messages after refusals", n)
-	}
+	check.Equal(t, "messages in its queue after refusals", a.waiting(t, sdk), 1)
 }
 
 // TestSignedHooksAcceptNothingElse: the API resumes a hook that requires signed requests only for an admin who says so.
@@ -93,10 +85,7 @@ func TestSignedHooksAcceptNothingElse(t *testing.T) {
 	for _, path := range paths {
 		a.post(t, path, `{"payload":1,"unverified":true}`, 200)
 	}
-	page, err := a.log.Events(t.Context(), entities.DefaultProject, run, pg.Page{Limit: 100}, read.WithPayloads)
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := check.Value(a.log.Events(t.Context(), entities.DefaultProject, run, pg.Page{Limit: 100}, read.WithPayloads))(t)
 	last := page.Events[len(page.Events)-1]
 	if last.Type != entities.EventHookReceived || last.Data.Via != webhook.ViaAPI || last.Data.Verified != "" {
 		t.Errorf("recorded %s %+v", last.Type, last.Data)
@@ -173,10 +162,7 @@ func TestSecrets(t *testing.T) {
 	a := newAPI(t)
 	put := func(path, body string) object {
 		t.Helper()
-		status, answer := a.do(t, http.MethodPut, path, body)
-		if status != http.StatusOK {
-			t.Fatalf("PUT %s: got %d %v", path, status, answer)
-		}
+		answer := a.send(t, http.MethodPut, path, body, http.StatusOK)
 		return answer
 	}
 	want := `{"name":"stripe","createdAt":"` + at0 + `","updatedAt":"` + at0 + `"}`
@@ -192,9 +178,7 @@ func TestSecrets(t *testing.T) {
 	} {
 		a.wantRejected(t, http.MethodPut, "/v1/secrets/stripe", body, 400, "invalid_request")
 	}
-	if status, answer := a.do(t, http.MethodDelete, "/v1/secrets/stripe", ""); status != http.StatusNoContent {
-		t.Errorf("delete: got %d %v", status, answer)
-	}
+	a.send(t, http.MethodDelete, "/v1/secrets/stripe", "", http.StatusNoContent)
 	a.wantRejected(t, http.MethodDelete, "/v1/secrets/stripe", "", 404, "secret_not_found")
 	same(t, "list at last", `{"data":[]}`, a.get(t, "/v1/secrets"))
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // writer starts a run with a step, whose function is being called, as the run's is. The calls are rh_step and rh_run, with
@@ -34,10 +35,7 @@ func (a api) lines(t *testing.T, id entities.RunID, name string) string {
 	page := a.get(t, "/v1/runs/"+string(id)+"/streams/"+name+"?decoded=true&limit=1000")
 	var all []string
 	for _, c := range page["data"].([]any) {
-		v, err := json.Marshal(c.(object)["value"])
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := check.Value(json.Marshal(c.(object)["value"]))(t)
 		all = append(all, string(v))
 	}
 	return strings.Join(all, " ") + fmt.Sprint(" closed:", page["closed"])
@@ -66,31 +64,21 @@ func TestFunctionsWriteStreams(t *testing.T) {
 		{"rh_step", `{"stream":"a b","chunks":[1e400]}`, 400, ""},
 		{"rh_step", `{"stream":"a b","chunks":[` + strings.Repeat(`"`+strings.Repeat("x", 200_000)+`",`, 6) + `1]}`, 400, ""},
 	} {
-		if got := a.sendCall(t, id, "stream", tt.invocation, tt.body); got != tt.want {
-			t.Errorf("%s with %.80s: got %d, want %d", tt.invocation, tt.body, got, tt.want)
-		}
+		check.Equal(t, fmt.Sprintf("%s with %.80s", tt.invocation, tt.body), a.sendCall(t, id, "stream", tt.invocation, tt.body), tt.want)
 		if got := a.lines(t, id, "a%20b"); tt.lines != "" && got != tt.lines+" closed:false" {
 			t.Errorf("after %s with %s: got %s", tt.invocation, tt.body, got)
 		}
 	}
 	a.calling(t, id, "step", "rh_again") // another attempt
 	for invocation, want := range map[string]int{"rh_step": 409, "rh_again": 204} {
-		if got := a.sendCall(t, id, "stream", invocation, `{"stream":"again","chunks":["`+invocation+`"]}`); got != want {
-			t.Errorf("%s: got %d, want %d", invocation, got, want)
-		}
+		check.Equal(t, invocation, a.sendCall(t, id, "stream", invocation, `{"stream":"again","chunks":["`+invocation+`"]}`), want)
 	}
-	if got := a.lines(t, id, "again"); got != `"rh_again" closed:false` {
-		t.Errorf("got %s", got)
-	}
+	check.Equal(t, "the stream", a.lines(t, id, "again"), `"rh_again" closed:false`)
 	// The other run has a stream of that name, too, in which calls of this run do not write.
 	for invocation, want := range map[string]int{"rh_run": 409, "rh_run_other": 204} {
-		if got := a.sendCall(t, other, "stream", invocation, `{"stream":"again","chunks":["`+invocation+`"]}`); got != want {
-			t.Errorf("%s in the other run: got %d, want %d", invocation, got, want)
-		}
+		check.Equal(t, fmt.Sprintf("%s in the other run", invocation), a.sendCall(t, other, "stream", invocation, `{"stream":"again","chunks":["`+invocation+`"]}`), want)
 	}
-	if got := a.lines(t, other, "again"); got != `"rh_run_other" closed:false` {
-		t.Errorf("the other run has %s", got)
-	}
+	check.Equal(t, "the other run", a.lines(t, other, "again"), `"rh_run_other" closed:false`)
 }
 
 // TestStreamsOfARunEndWithIt: they are listed by their names, followed before they begin, and closed by the end of the
@@ -106,9 +94,7 @@ func TestStreamsOfARunEndWithIt(t *testing.T) {
 	never, late := tail(t, t.Context(), url+"never/tail?wait=true"), tail(t, t.Context(), url+"late/tail?wait=true")
 	send := func(body string, want int) {
 		t.Helper()
-		if got := a.sendCall(t, id, "stream", "rh_step", body); got != want {
-			t.Errorf("%s: got %d, want %d", body, got, want)
-		}
+		check.Equal(t, body, a.sendCall(t, id, "stream", "rh_step", body), want)
 	}
 	send(`{"stream":"late","chunks":["one"]}`, 204)
 	first := make([]byte, len("\"one\"\n"))
@@ -120,13 +106,9 @@ func TestStreamsOfARunEndWithIt(t *testing.T) {
 	send(`{"stream":"done","from":1,"chunks":[2]}`, 409)
 	for n := range 5 { // they write nothing
 		body := fmt.Sprintf(`{"stream":"done","close":true,"step":"inline%d","attempt":1}`, n)
-		if got := a.sendCall(t, id, "stream", "rh_run", body); got != 204 {
-			t.Errorf("%s: got %d", body, got)
-		}
+		check.Equal(t, body, a.sendCall(t, id, "stream", "rh_run", body), 204)
 	}
-	if got := a.count(t, "stream_writers"); got != 2 {
-		t.Errorf("got %d writers that are remembered, want that of each stream", got)
-	}
+	check.Equal(t, "writers that are remembered", a.count(t, "stream_writers"), 2)
 	closed := map[string]bool{}
 	for _, s := range a.get(t, "/v1/runs/"+string(id)+"/streams")["data"].([]any) {
 		closed[s.(object)["name"].(string)] = s.(object)["closedAt"] != nil
@@ -143,9 +125,7 @@ func TestStreamsOfARunEndWithIt(t *testing.T) {
 			t.Errorf("stream %s ended with %q, %v", name, rest, err)
 		}
 	}
-	if got := a.lines(t, id, "late"); got != `"one" closed:true` {
-		t.Errorf("got %s", got)
-	}
+	check.Equal(t, "the stream", a.lines(t, id, "late"), `"one" closed:true`)
 }
 
 // TestRunsHaveFewStreams, and what would be more is refused.
@@ -158,13 +138,9 @@ func TestRunsHaveFewStreams(t *testing.T) {
 		if n == 16 {
 			want = http.StatusConflict
 		}
-		if got := a.sendCall(t, id, "stream", "rh_run", fmt.Sprintf(`{"stream":"s%d","close":true}`, n)); got != want {
-			t.Errorf("stream %d: got %d, want %d", n, got, want)
-		}
+		check.Equal(t, fmt.Sprintf("stream %d", n), a.sendCall(t, id, "stream", "rh_run", fmt.Sprintf(`{"stream":"s%d","close":true}`, n)), want)
 	}
-	if n := len(a.get(t, "/v1/runs/"+string(id)+"/streams")["data"].([]any)); n != 16 {
-		t.Errorf("the run has %d streams", n)
-	}
+	check.Equal(t, "streams of the run", len(a.get(t, "/v1/runs/"+string(id)+"/streams")["data"].([]any)), 16)
 }
 
 // TestRacingWritesAreWrittenOnce: eight connections send the same chunks of two writers, while the attempt of one of them
@@ -217,14 +193,9 @@ func TestAWriteKeepsItsCall(t *testing.T) {
 	a := newAPI(t)
 	id := a.writer(t, "")
 	a.sendCall(t, id, "stream", "rh_step", `{"stream":"s","chunks":[1]}`)
-	tx, err := a.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := check.Value(a.pool.Begin(t.Context()))(t)
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	if _, err := tx.Exec(t.Context(), `SELECT FROM streams WHERE run_id = $1 FOR UPDATE`, id); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(tx.Exec(t.Context(), `SELECT FROM streams WHERE run_id = $1 FOR UPDATE`, id))(t)
 	written, changed := make(chan int, 1), make(chan error, 1)
 	go func() { written <- a.sendCall(t, id, "stream", "rh_step", `{"stream":"s","from":1,"chunks":[2]}`) }()
 	a.untilWaiting(t, 1, changed)
@@ -233,9 +204,7 @@ func TestAWriteKeepsItsCall(t *testing.T) {
 		changed <- err
 	}()
 	a.untilWaiting(t, 2, changed)
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, tx.Rollback(t.Context()))
 	if got, err := <-written, <-changed; got != http.StatusNoContent || err != nil {
 		t.Errorf("the write got %d, and the change of the lease %v", got, err)
 	}

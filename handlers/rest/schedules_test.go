@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 func TestSchedules(t *testing.T) {
@@ -13,23 +15,14 @@ func TestSchedules(t *testing.T) {
 	const path = "/v1/schedules/nightly"
 	const body = `{"cron":"30 2 * * *","timeZone":"Europe/Berlin","workflow":"report","input":{"kind":"daily"},"timeout":"90m"}`
 	a.wantRejected(t, http.MethodPut, path, body, http.StatusNotFound, "deployment_not_found")
-	if status, got := a.do(t, http.MethodPut, "/v1/deployments/app", `{"url":"http://app.test","workflows":["report"]}`); status != http.StatusOK {
-		t.Fatalf("got %d %v", status, got)
-	}
-	status, created := a.do(t, http.MethodPut, path, body)
-	if status != http.StatusCreated {
-		t.Fatalf("got %d %v", status, created)
-	}
+	a.send(t, http.MethodPut, "/v1/deployments/app", `{"url":"http://app.test","workflows":["report"]}`, http.StatusOK)
+	created := a.send(t, http.MethodPut, path, body, http.StatusCreated)
 	for field, want := range map[string]string{
 		"timeout": "1h30m", "overlap": "skip", "catchUp": "latest", "catchUpWindow": "24h", "input": "map[kind:daily]",
 	} {
-		if got := fmt.Sprint(created[field]); got != want {
-			t.Errorf("%s is %s, want %s", field, got, want)
-		}
+		check.Equal(t, field, fmt.Sprint(created[field]), want)
 	}
-	if status, again := a.do(t, http.MethodPut, path, body); status != http.StatusOK {
-		t.Errorf("the same again: got %d %v", status, again)
-	}
+	a.send(t, http.MethodPut, path, body, http.StatusOK)
 	if next, ok := a.get(t, path)["next"].([]any); !ok || len(next) != 5 || next[0] != created["nextAt"] {
 		t.Errorf("got the next ticks %v, the first at %v", next, created["nextAt"])
 	}
@@ -39,9 +32,7 @@ func TestSchedules(t *testing.T) {
 		t.Fatalf("trigger: got %d %v", status, tick)
 	}
 	run := a.get(t, fmt.Sprint("/v1/runs/", tick["runId"]))
-	if got := fmt.Sprintf("%v %v", run["attributes"].(map[string]any)["$schedule"], run["input"]); got != "nightly map[kind:daily]" {
-		t.Errorf("the run has %s", got)
-	}
+	check.Equal(t, "the run", fmt.Sprintf("%v %v", run["attributes"].(map[string]any)["$schedule"], run["input"]), "nightly map[kind:daily]")
 	a.wantRejected(t, http.MethodPost, path+"/trigger", "", http.StatusConflict, "conflict")
 	if why := fmt.Sprint(a.get(t, path)["why"]); !strings.Contains(why, "kind:overlap") || !strings.Contains(why, fmt.Sprint(tick["runId"])) {
 		t.Errorf("got the reasons %s", why)
@@ -74,19 +65,13 @@ func TestSchedules(t *testing.T) {
 		t.Errorf("end the backfill: got %d %v", status, got)
 	}
 
-	if status, got := a.do(t, http.MethodPut, "/v1/schedules/often", `{"every":"15m","jitter":"30s","workflow":"report","deployment":"app"}`); status != http.StatusCreated {
-		t.Errorf("got %d %v", status, got)
-	}
+	a.send(t, http.MethodPut, "/v1/schedules/often", `{"every":"15m","jitter":"30s","workflow":"report","deployment":"app"}`, http.StatusCreated)
 	var names []string
 	for _, s := range a.all(t, "/v1/schedules", "1") {
 		names = append(names, fmt.Sprint(s["name"]))
 	}
-	if got := fmt.Sprint(names); got != "[nightly often]" {
-		t.Errorf("got the schedules %s", got)
-	}
-	if status, _ := a.do(t, http.MethodDelete, path, ""); status != http.StatusNoContent {
-		t.Errorf("delete: got %d", status)
-	}
+	check.Equal(t, "the schedules", fmt.Sprint(names), "[nightly often]")
+	a.send(t, http.MethodDelete, path, "", http.StatusNoContent)
 	a.wantRejected(t, http.MethodGet, path, "", http.StatusNotFound, "schedule_not_found")
 	a.wantRejected(t, http.MethodGet, path+"/ticks", "", http.StatusNotFound, "schedule_not_found")
 	var actions []string
@@ -95,17 +80,13 @@ func TestSchedules(t *testing.T) {
 			actions = append(actions, strings.TrimPrefix(action, "schedule."))
 		}
 	}
-	if got := fmt.Sprint(actions); got != "[remove backfill backfill resume pause trigger put]" {
-		t.Errorf("audit: got %s", got)
-	}
+	check.Equal(t, "audit", fmt.Sprint(actions), "[remove backfill backfill resume pause trigger put]")
 }
 
 func TestBadSchedulesAreRejected(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
-	if status, _ := a.do(t, http.MethodPut, "/v1/deployments/app", `{"url":"http://app.test","workflows":["report"]}`); status != http.StatusOK {
-		t.Fatal(status)
-	}
+	a.send(t, http.MethodPut, "/v1/deployments/app", `{"url":"http://app.test","workflows":["report"]}`, http.StatusOK)
 	for field, bodies := range map[string][]string{
 		"cron": {
 			`{"cron":"0 0 30 2 *","workflow":"report"}`, `{"cron":"x","workflow":"report"}`, `{"workflow":"report"}`,

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/eventlog/store"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 func TestSignals(t *testing.T) {
@@ -24,9 +25,7 @@ func TestSignals(t *testing.T) {
 	}
 	long := `"` + strings.Repeat("x", store.ListedData) + `"`
 	paid := post("order.paid", `{"data":{"order":"7", "n":9007199254740993},"id":"payment-7","keepFor":"1h"}`)
-	if again := post("order.paid", `{"id":"payment-7","data":{"order":"7", "n":9007199254740993}}`); again != paid {
-		t.Errorf("repeated: got %s, want %s", again, paid)
-	}
+	check.Equal(t, "repeated", post("order.paid", `{"id":"payment-7","data":{"order":"7", "n":9007199254740993}}`), paid)
 	a.wantRejected(t, http.MethodPost, "/v1/signals/order.paid", `{"id":"payment-7","data":{}}`, http.StatusConflict, "idempotency_mismatch")
 	odd := post("a%2Fb%20c", `{}`)
 	much := post("order.paid", `{"data":`+long+`}`)

@@ -14,6 +14,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
 )
@@ -28,9 +29,7 @@ func deployed(t *testing.T) api {
 
 func (a api) put(t *testing.T, id, body string) {
 	t.Helper()
-	if status, answer := a.do(t, http.MethodPut, "/v1/deployments/"+id, body); status != http.StatusOK {
-		t.Fatalf("put %s: got %d %v", id, status, answer)
-	}
+	a.send(t, http.MethodPut, "/v1/deployments/"+id, body, http.StatusOK)
 }
 
 // work counts the server's tasks for a run by kind.
@@ -50,9 +49,7 @@ func (a api) work(t *testing.T, id entities.RunID) map[message.Work]int {
 func (a api) count(t *testing.T, table string) int {
 	t.Helper()
 	var n int
-	if err := a.pool.QueryRow(t.Context(), `SELECT count(*) FROM `+table).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, a.pool.QueryRow(t.Context(), `SELECT count(*) FROM `+table).Scan(&n))
 	return n
 }
 
@@ -71,9 +68,7 @@ func TestStartRun(t *testing.T) {
 		"input":{"a":[1],"b":1},"inputEncoding":"json"}`
 	same(t, "started", want, got)
 	same(t, "read", want, a.get(t, "/v1/runs/"+id))
-	if diff := cmp.Diff(map[message.Work]int{"run": 1, "deadline": 1}, a.work(t, entities.RunID(id))); diff != "" {
-		t.Errorf("work (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "work", a.work(t, entities.RunID(id)), map[message.Work]int{"run": 1, "deadline": 1})
 	page, err := a.log.Events(t.Context(), entities.DefaultProject, entities.RunID(id), pg.Page{Limit: 9}, read.WithPayloads)
 	if err != nil || len(page.Events) != 1 || string(page.Events[0].Payload) != `{"b":1, "a":[1.0]}` {
 		t.Errorf("got %+v and error %v, want the unchanged input", page.Events, err)
@@ -100,9 +95,7 @@ func TestStartTimes(t *testing.T) {
 		`"startAt":"2026-11-22T01:41:43.197Z","timeout":"24h"`: {"2026-11-22T01:41:43.197Z", "2026-11-23T01:41:43.197Z"},
 	} {
 		got := a.post(t, "/v1/runs", `{"workflow":"w",`+body+`}`, http.StatusCreated)
-		if have := [2]any{got["startAt"], got["deadline"]}; have != want {
-			t.Errorf("%s: got %v, want %v", body, have, want)
-		}
+		check.Equal(t, body, [2]any{got["startAt"], got["deadline"]}, want)
 	}
 }
 
@@ -141,9 +134,7 @@ func TestIdempotencyKeyIdentifiesOneRequest(t *testing.T) {
 	a := deployed(t)
 	first := a.post(t, "/v1/runs", `{"workflow":"w","idempotencyKey":"i","input":{"a":1}}`, http.StatusCreated)
 	again := a.post(t, "/v1/runs", `{ "input":{ "a" : 1 }, "workflow":"w","idempotencyKey":"i"}`, http.StatusOK)
-	if diff := cmp.Diff(first, again); diff != "" {
-		t.Errorf("again (-first +got):\n%s", diff)
-	}
+	check.Equal(t, "again", again, first)
 	for _, other := range []string{
 		`"input":{"a":2}`, `"input":{"a":1},"delay":"1s"`, `"input":{"a":1},"startAt":"2026-11-22T01:41:43.197Z"`,
 		`"input":{"a":1},"attributes":{"a":"b"}`, `"input":{"a":1},"deployment":"shop"`, `"input":null`, `"key":"k"`,
@@ -154,9 +145,7 @@ func TestIdempotencyKeyIdentifiesOneRequest(t *testing.T) {
 	a.post(t, "/v1/runs", `{"workflow":"w","idempotencyKey":"j","startAt":"2026-11-22T01:41:43.197Z"}`, http.StatusCreated)
 	a.wantRejected(t, http.MethodPost, "/v1/runs", `{"workflow":"w","idempotencyKey":"j","startAt":"2026-11-23T01:41:43.197Z"}`,
 		http.StatusConflict, "idempotency_mismatch")
-	if got := a.count(t, "runs"); got != 2 {
-		t.Errorf("got %d runs, want 2", got)
-	}
+	check.Equal(t, "runs", a.count(t, "runs"), 2)
 }
 
 func TestKeyIsUniqueAmongUnfinishedRuns(t *testing.T) {
@@ -187,9 +176,7 @@ func TestParentMustNotHaveEnded(t *testing.T) {
 	ended := a.driven(t, "w")
 	a.event(t, ended, entities.EventRunCompleted)
 	a.wantRejected(t, http.MethodPost, "/v1/runs", `{"workflow":"w","parent":"`+string(ended)+`"}`, http.StatusGone, "run_ended")
-	if got := a.count(t, "runs"); got != 1 {
-		t.Errorf("got %d runs, want 1", got)
-	}
+	check.Equal(t, "runs", a.count(t, "runs"), 1)
 }
 
 func TestInvalidStartsAreRejected(t *testing.T) {
@@ -210,9 +197,7 @@ func TestInvalidStartsAreRejected(t *testing.T) {
 		a.wantRejected(t, http.MethodPost, "/v1/runs", body, http.StatusBadRequest, "invalid_request")
 	}
 	for _, table := range []string{"runs", "events", "messages"} {
-		if got := a.count(t, table); got != 0 {
-			t.Errorf("got %d %s", got, table)
-		}
+		check.Equal(t, table, a.count(t, table), 0)
 	}
 }
 
@@ -243,9 +228,7 @@ func TestConcurrentStartsCreateOneRun(t *testing.T) {
 			t.Errorf("%s: got runs %v, want one", name, seen)
 		}
 	}
-	if got := a.count(t, "runs"); got != 4 {
-		t.Errorf("got %d runs, want 4", got)
-	}
+	check.Equal(t, "runs", a.count(t, "runs"), 4)
 }
 
 // TestJoinAlwaysReturnsARun checks requests that join a run while it ends.
@@ -272,19 +255,13 @@ func TestJoinAlwaysReturnsARun(t *testing.T) {
 func TestFailedStartLeavesNoTrace(t *testing.T) {
 	t.Parallel()
 	a := deployed(t)
-	if _, err := a.pool.Exec(t.Context(), `ALTER TABLE messages ADD CONSTRAINT none CHECK (work <> 'deadline') NOT VALID`); err != nil {
-		t.Fatal(err)
-	}
+	a.exec(t, `ALTER TABLE messages ADD CONSTRAINT none CHECK (work <> 'deadline') NOT VALID`)
 	body := `{"workflow":"w","key":"k","idempotencyKey":"i","attributes":{"a":"b"},"timeout":"1h"}`
 	a.wantRejected(t, http.MethodPost, "/v1/runs", body, http.StatusInternalServerError, "internal")
 	for _, table := range []string{"runs", "events", "run_attributes", "messages", "river_job"} {
-		if got := a.count(t, table); got != 0 {
-			t.Errorf("got %d %s", got, table)
-		}
+		check.Equal(t, table, a.count(t, table), 0)
 	}
-	if _, err := a.pool.Exec(t.Context(), `ALTER TABLE messages DROP CONSTRAINT none`); err != nil {
-		t.Fatal(err)
-	}
+	a.exec(t, `ALTER TABLE messages DROP CONSTRAINT none`)
 	a.post(t, "/v1/runs", body, http.StatusCreated)
 }
 
@@ -353,20 +330,14 @@ func TestRerunClientDrivenRun(t *testing.T) {
 		e.RunID, e.Data.IdempotencyKey, e.Data.RequestDigest = "", "", ""
 		return e
 	}
-	if diff := cmp.Diff(event(first), event(id)); diff != "" {
-		t.Errorf("the first event (-first +rerun):\n%s", diff)
-	}
-	if diff := cmp.Diff(map[message.Work]int{"": 1}, a.work(t, id)); diff != "" {
-		t.Errorf("messages (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "the first event", event(id), event(first))
+	check.Equal(t, "messages", a.work(t, id), map[message.Work]int{"": 1})
 	sent, _, err := a.queue.Messages(t.Context(), entities.DefaultProject, queue.Filter{RunID: id}, pg.Page{Limit: 1})
 	if err != nil || len(sent) != 1 || a.count(t, "messages WHERE begins_run AND id = '"+sent[0].ID+"'") != 1 {
 		t.Errorf("the message does not begin a run: %+v, error %v", sent, err)
 	}
 	a.post(t, "/v1/runs/"+string(first)+"/rerun", `{"idempotencyKey":"r"}`, http.StatusOK)
-	if got := a.count(t, "messages"); got != 1 {
-		t.Errorf("got %d messages, want only that of the rerun", got)
-	}
+	check.Equal(t, "messages", a.count(t, "messages"), 1)
 }
 
 // startAndWait starts a run, and prefers to wait for its end.

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 func (a api) write(t *testing.T, id entities.RunID, name entities.StreamName, chunks ...string) {
@@ -20,16 +21,12 @@ func (a api) write(t *testing.T, id entities.RunID, name entities.StreamName, ch
 	for i, c := range chunks {
 		list[i] = []byte(c)
 	}
-	if err := a.streams.Write(t.Context(), entities.DefaultProject, id, name, list); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, a.streams.Write(t.Context(), entities.DefaultProject, id, name, list))
 }
 
 func (a api) close(t *testing.T, id entities.RunID, name entities.StreamName) {
 	t.Helper()
-	if err := a.streams.Close(t.Context(), entities.DefaultProject, id, name); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, a.streams.Close(t.Context(), entities.DefaultProject, id, name))
 }
 
 func TestStreams(t *testing.T) {
@@ -93,25 +90,17 @@ func TestDecodedChunks(t *testing.T) {
 		}
 		cursor, _ = page["cursor"].(string)
 	}
-	if seen != 40 {
-		t.Errorf("got %d chunks in all", seen)
-	}
+	check.Equal(t, "chunks in all", seen, 40)
 }
 
 // tail sends a request to a listening server.
 func tail(t *testing.T, ctx context.Context, url string, header ...string) *http.Response {
 	t.Helper()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := check.Value(http.NewRequestWithContext(ctx, http.MethodGet, url, nil))(t)
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
-	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := check.Value(http.DefaultClient.Do(r))(t)
 	t.Cleanup(func() { _ = answer.Body.Close() })
 	return answer
 }

@@ -9,6 +9,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 func TestTriggers(t *testing.T) {
@@ -17,16 +19,12 @@ func TestTriggers(t *testing.T) {
 	const path = "/v1/triggers/receipts"
 	const body = `{"on":{"signal":{"name":"order.paid","condition":"data.amount > 100"}},"start":{"workflow":"report","timeout":"90m","key":"k","onConflict":"join"}}`
 	a.wantRejected(t, http.MethodPut, path, body, http.StatusNotFound, "deployment_not_found")
-	if status, got := a.do(t, http.MethodPut, "/v1/deployments/app", `{"url":"http://app.test","workflows":["report"]}`); status != http.StatusOK {
-		t.Fatalf("got %d %v", status, got)
-	}
+	a.send(t, http.MethodPut, "/v1/deployments/app", `{"url":"http://app.test","workflows":["report"]}`, http.StatusOK)
 	status, created := a.do(t, http.MethodPut, path, body)
 	if want := "map[key:k onConflict:join timeout:1h30m workflow:report]"; status != http.StatusCreated || fmt.Sprint(created["start"]) != want {
 		t.Fatalf("got %d %v, want to start %s", status, created, want)
 	}
-	if status, again := a.do(t, http.MethodPut, path, body); status != http.StatusOK {
-		t.Errorf("the same again: got %d %v", status, again)
-	}
+	a.send(t, http.MethodPut, path, body, http.StatusOK)
 	if got := a.get(t, path); fmt.Sprint(got["on"]) != "map[signal:map[condition:data.amount > 100 name:order.paid]]" || got["last"] != nil {
 		t.Errorf("got %v", got)
 	}
@@ -59,9 +57,7 @@ func TestTriggers(t *testing.T) {
 		decisions = append(decisions, fmt.Sprint(e["decision"], " ", e["reason"]))
 		if e["decision"] == "started" {
 			run := a.get(t, fmt.Sprint("/v1/runs/", e["runId"]))
-			if got := fmt.Sprint(run["attributes"]); got != fmt.Sprintf("map[$trigger:hook $triggerEvent:%s]", e["event"]) {
-				t.Errorf("the run has the attributes %s", got)
-			}
+			check.Equal(t, "the run", fmt.Sprint(run["attributes"]), fmt.Sprintf("map[$trigger:hook $triggerEvent:%s]", e["event"]))
 		}
 	}
 	if got, want := fmt.Sprint(decisions), "[skipped the condition is false: data.body.ok started <nil>]"; got != want {
@@ -72,12 +68,8 @@ func TestTriggers(t *testing.T) {
 	for _, s := range a.all(t, "/v1/triggers", "1") {
 		names = append(names, fmt.Sprint(s["name"]))
 	}
-	if got := fmt.Sprint(names); got != "[hook receipts]" {
-		t.Errorf("got the triggers %s", got)
-	}
-	if status, _ := a.do(t, http.MethodDelete, path, ""); status != http.StatusNoContent {
-		t.Errorf("delete: got %d", status)
-	}
+	check.Equal(t, "the triggers", fmt.Sprint(names), "[hook receipts]")
+	a.send(t, http.MethodDelete, path, "", http.StatusNoContent)
 	for _, rest := range []string{"", "/history"} {
 		a.wantRejected(t, http.MethodGet, path+rest, "", http.StatusNotFound, "trigger_not_found")
 	}
@@ -87,18 +79,14 @@ func TestTriggers(t *testing.T) {
 			actions = append(actions, strings.TrimPrefix(action, "trigger."))
 		}
 	}
-	if got := fmt.Sprint(actions); got != "[remove resume pause put]" {
-		t.Errorf("audit: got %s", got)
-	}
+	check.Equal(t, "audit", fmt.Sprint(actions), "[remove resume pause put]")
 }
 
 // TestTriggerOptions: what a start says besides is stored, and the same again changes nothing.
 func TestTriggerOptions(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
-	if status, _ := a.do(t, http.MethodPut, "/v1/deployments/app", `{"url":"http://app.test","workflows":["report"]}`); status != http.StatusOK {
-		t.Fatal(status)
-	}
+	a.send(t, http.MethodPut, "/v1/deployments/app", `{"url":"http://app.test","workflows":["report"]}`, http.StatusOK)
 	for _, start := range []string{
 		`{"workflow":"report","idempotencyKey":"${data.order}","delay":"1m","limits":[{"name":"stripe","key":"${data.customer}","cost":2}],"priority":"-10m"}`,
 		`{"workflow":"report","debounce":{"key":"${data.customer}","quiet":"10s","max":"1m","keep":"all"}}`,
@@ -109,10 +97,7 @@ func TestTriggerOptions(t *testing.T) {
 			t.Fatalf("%s: got %d %v", start, status, got)
 		}
 		first := a.get(t, "/v1/triggers/t")
-		got, err := json.Marshal(first["start"])
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := check.Value(json.Marshal(first["start"]))(t)
 		var want, is any
 		if err := errors.Join(json.Unmarshal([]byte(start), &want), json.Unmarshal(got, &is)); err != nil || !reflect.DeepEqual(want, is) {
 			t.Errorf("got  %s\nwant %s, %v", got, start, err)
@@ -126,9 +111,7 @@ func TestTriggerOptions(t *testing.T) {
 func TestBadTriggersAreRejected(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
-	if status, _ := a.do(t, http.MethodPut, "/v1/deployments/app", `{"url":"http://app.test","workflows":["report"]}`); status != http.StatusOK {
-		t.Fatal(status)
-	}
+	a.send(t, http.MethodPut, "/v1/deployments/app", `{"url":"http://app.test","workflows":["report"]}`, http.StatusOK)
 	const start = `"start":{"workflow":"report"}`
 	for field, bodies := range map[string][]string{
 		"on":                   {`{` + start + `}`, `{"on":{"signal":{"name":"a"},"webhook":{}},` + start + `}`},

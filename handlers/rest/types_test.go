@@ -8,8 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 const generatedTypes = "../../ui/src/api.gen.ts"
@@ -17,28 +18,16 @@ const generatedTypes = "../../ui/src/api.gen.ts"
 // TestTypes checks that the types of the dashboard are generated from openapi.yaml.
 func TestTypes(t *testing.T) {
 	t.Parallel()
-	data, err := os.ReadFile("openapi.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := check.Value(os.ReadFile("openapi.yaml"))(t)
 	var root yaml.Node
-	if err := yaml.Unmarshal(data, &root); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, yaml.Unmarshal(data, &root))
 	w := typeWriter{writer{doc: node{root.Content[0]}}}
 	w.file()
 	if *update {
-		if err := os.WriteFile(generatedTypes, w.Bytes(), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.WriteFile(generatedTypes, w.Bytes(), 0o600))
 	}
-	got, err := os.ReadFile(generatedTypes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(w.String(), string(got)); diff != "" {
-		t.Errorf("ui/src/api.gen.ts does not match openapi.yaml: run this test with -update (-want +got):\n%s", diff)
-	}
+	got := check.Value(os.ReadFile(generatedTypes))(t)
+	check.Equal(t, "ui/src/api.gen.ts does not match openapi.yaml: run this test with -update", string(got), w.String())
 }
 
 // typeWriter writes the document as TypeScript.

@@ -9,12 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	functions "github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/inbox"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // answers appends what the commands of a run's function become, in one transaction.
@@ -95,14 +94,10 @@ func TestUpdatesAreAnsweredOnce(t *testing.T) {
 		_, got := a.asks(t, id, message, 1)
 		text, _ := json.Marshal(got["answer"])
 		want[message] = map[string]int{"200 " + string(text): senders}
-		if seq := got["answer"].(object)["seq"]; seq != float64(2+messages+2*n+1) {
-			t.Errorf("the answer to %s is at %v", message, seq)
-		}
+		check.Equal(t, fmt.Sprintf("the place of the answer to %s", message), any(got["answer"].(object)["seq"]), any(float64(2+messages+2*n+1)))
 	}
 	all.Wait()
-	if diff := cmp.Diff(want, answers); diff != "" {
-		t.Errorf("answers (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "answers", answers, want)
 	a.event(t, id, entities.EventRunCompleted)
 	if status, got := a.asks(t, id, "m0", 1); status != http.StatusOK || got["repeated"] != true || got["answer"] == nil {
 		t.Errorf("after the end: got %d %v", status, got)
@@ -114,9 +109,7 @@ func TestUpdateIsRefusedByTheRun(t *testing.T) {
 	t.Parallel()
 	a := deployed(t)
 	id := a.startedID(t, `{"workflow":"order","inbox":["notes"]}`, http.StatusCreated)
-	if err := a.answers(t, id, replyTo("m", `"error":{"message":"too little","code":"funds","details":[1]}`)); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, a.answers(t, id, replyTo("m", `"error":{"message":"too little","code":"funds","details":[1]}`)))
 	_, got := a.asks(t, id, "m", 1)
 	same(t, "the answer", `{"runId":"`+string(id)+`","seq":3,"error":{"message":"too little","code":"funds","details":[1]}}`,
 		got["answer"].(object))
@@ -132,12 +125,8 @@ func TestUpdateThatIsNotAnsweredInTime(t *testing.T) {
 		t.Errorf("got %d %v", status, got)
 	}
 	same(t, "who does not wait", `{"seq":3,"repeated":true}`, a.post(t, at, `{"id":"m","payload":"m"}`, http.StatusOK))
-	if status, got := a.do(t, http.MethodPost, at, `{"id":"m","payload":"other"}`, "Prefer", "wait=1"); status != http.StatusConflict {
-		t.Errorf("another payload: got %d %v", status, got)
-	}
-	if status, got := a.do(t, http.MethodPost, at, `{"payload":1}`, "Prefer", "wait=1"); status != http.StatusBadRequest {
-		t.Errorf("without an ID: got %d %v", status, got)
-	}
+	a.send(t, http.MethodPost, at, `{"id":"m","payload":"other"}`, http.StatusConflict, "Prefer", "wait=1")
+	a.send(t, http.MethodPost, at, `{"payload":1}`, http.StatusBadRequest, "Prefer", "wait=1")
 	a.wantLog(t, id, "run_created", "hook_created inbox:notes", `hook_received inbox:notes m "m"`)
 }
 
@@ -160,12 +149,8 @@ func TestUpdateOfARunThatEnds(t *testing.T) {
 		if answered {
 			commands, want = []string{replyTo("m", `"output":1`), commands[0]}, "200 <nil> true"
 		}
-		if err := a.answers(t, id, commands...); err != nil {
-			t.Fatal(err)
-		}
-		if got := <-came; got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+		check.NoError(t, a.answers(t, id, commands...))
+		check.Equal(t, "the reply", <-came, want)
 		a.wantRejected(t, http.MethodPost, "/v1/runs/"+string(id)+"/inbox/notes", `{"id":"late","payload":1}`, http.StatusGone, "run_ended")
 	}
 }
@@ -195,21 +180,15 @@ func TestUpdatesFollowARunThatContinues(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", message, got, want)
 		}
 	}
-	if err := a.answers(t, first, replyTo("answered", `"output":1`)); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, a.answers(t, first, replyTo("answered", `"output":1`)))
 	wants("answered", http.StatusOK, first, 1)
-	if err := a.answers(t, first, replyTo("last", `"output":2`), `{"type":"continueAs","read":{"notes":3}}`); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, a.answers(t, first, replyTo("last", `"output":2`), `{"type":"continueAs","read":{"notes":3}}`))
 	wants("last", http.StatusOK, first, 2)
 	second := entities.RunID(a.get(t, "/v1/runs/"+string(first))["continuedAs"].(string))
 	a.wantLog(t, second, "run_created", "hook_created inbox:notes",
 		`hook_received inbox:notes unread "unread"`, `hook_received inbox:notes never "never"`)
 	a.waitingFor(t, second, "read", 1)
-	if err := a.answers(t, second, replyTo("read", `"output":3`), replyTo("unread", `"output":4`)); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, a.answers(t, second, replyTo("read", `"output":3`), replyTo("unread", `"output":4`)))
 	wants("read", http.StatusOK, second, 3)
 	wants("unread", http.StatusOK, second, 4)
 	third := a.continues(t, second, 4)

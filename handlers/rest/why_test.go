@@ -73,17 +73,13 @@ func TestExplainRun(t *testing.T) {
 		t.Errorf("got %v", e)
 	}
 	same(t, "remedies", `["putDeployment"]`, first["remedies"])
-	if status, d := a.do(t, http.MethodPut, "/v1/deployments/shop", `{"url":"http://shop.test"}`); status != http.StatusOK {
-		t.Fatalf("got %d %v", status, d)
-	}
+	a.send(t, http.MethodPut, "/v1/deployments/shop", `{"url":"http://shop.test"}`, http.StatusOK)
 	if e, first = explain(); e["verdict"] != "working" || first["kind"] != "queued" {
 		t.Errorf("got %v", e)
 	}
-	if _, err := a.pool.Exec(t.Context(), `
+	a.exec(t, `
 		UPDATE messages SET blocked = '{"code":"panic","message":"classified"}', last_error = 'classified', delivery_count = 3,
-			due_at = now() + interval '1 minute' WHERE run_id = $1 AND work = 'run'`, id); err != nil {
-		t.Fatal(err)
-	}
+			due_at = now() + interval '1 minute' WHERE run_id = $1 AND work = 'run'`, id)
 	a.event(t, id, entities.EventRunStarted)
 	a.event(t, id, entities.EventHookCreated, on("paid"), data(func(d *entities.EventData) {
 		d.Token, d.Signal, d.Condition = "T", "paid", "classified"

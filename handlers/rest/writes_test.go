@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 const racers = 8
@@ -36,11 +37,7 @@ func (a api) race(t *testing.T, path, body string) (statuses map[int]int, answer
 
 func (a api) post(t *testing.T, path, body string, want int) object {
 	t.Helper()
-	status, answer := a.do(t, http.MethodPost, path, body)
-	if status != want {
-		t.Fatalf("POST %s %s: got %d %v, want %d", path, body, status, answer, want)
-	}
-	return answer
+	return a.send(t, http.MethodPost, path, body, want)
 }
 
 func TestCancelRun(t *testing.T) {
@@ -52,18 +49,14 @@ func TestCancelRun(t *testing.T) {
 		if got["status"] != "cancelled" || got["cancelReason"] != "twice" || got["completedAt"] != at0 {
 			t.Errorf("%s: got %v", name, got)
 		}
-		if diff := cmp.Diff(got, a.post(t, path+"/cancel", `{"reason":"again"}`, http.StatusOK)); diff != "" {
-			t.Errorf("%s: repeated (-first +got):\n%s", name, diff)
-		}
+		check.Equal(t, fmt.Sprintf("%s: repeated", name), a.post(t, path+"/cancel", `{"reason":"again"}`, http.StatusOK), got)
 	}
 	done := a.driven(t, "w")
 	a.event(t, done, entities.EventRunCompleted)
 	path := "/v1/runs/" + string(done) + "/cancel"
 	a.wantRejected(t, http.MethodPost, path, "", http.StatusGone, "run_ended")
 	_, answer := a.do(t, http.MethodPost, path, "")
-	if status := answer["error"].(object)["details"].(object)["status"]; status != "completed" {
-		t.Errorf("details: got status %v", status)
-	}
+	check.Equal(t, "details: status", answer["error"].(object)["details"].(object)["status"], "completed")
 	a.wantRejected(t, http.MethodPost, "/v1/runs/wrun_x/cancel", "", http.StatusNotFound, "run_not_found")
 	for _, body := range []string{`{"reason":"a\u0000"}`, `{"reason":"` + strings.Repeat("x", 1025) + `"}`, `{"why":"x"}`, `[]`} {
 		a.wantRejected(t, http.MethodPost, "/v1/runs/"+string(a.driven(t, "w"))+"/cancel", body, 400, "invalid_request")
@@ -137,9 +130,7 @@ func TestCancelMatchingRuns(t *testing.T) {
 		}
 		got := a.post(t, "/v1/runs/cancel", body, http.StatusOK)
 		expected := object{"matched": float64(matched), "cancelled": float64(cancelled), "more": more, "runIds": ids}
-		if diff := cmp.Diff(expected, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", body, diff)
-		}
+		check.Equal(t, body, got, expected)
 	}
 	want(`{"workflow":"order","dryRun":true}`, 5, 0, false, orders...)
 	want(`{"workflow":"order","dryRun":true,"limit":2}`, 2, 0, true, orders[:2]...)
@@ -196,9 +187,7 @@ func TestSetAttributes(t *testing.T) {
 	if diff := cmp.Diff(object{"attributes": object{"keep": "1", "new": "é"}}, got); status != http.StatusOK || diff != "" {
 		t.Errorf("got %d (-want +got):\n%s", status, diff)
 	}
-	if diff := cmp.Diff(got, a.get(t, path)); diff != "" {
-		t.Errorf("read again (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "read again", a.get(t, path), got)
 	for _, body := range []string{
 		``, `{}`, `{"attributes":{}}`, `{"attributes":null}`, `{"attributes":{"a":1}}`, `{"attributes":{"$a":"1"}}`,
 		`{"attributes":{"":"1"}}`, `{"attributes":{"a":"1","a":"2"}}`, `{"attributes":[]}`, `{"a":"1"}`,

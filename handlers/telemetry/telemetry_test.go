@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/oklog/ulid/v2"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
@@ -27,6 +26,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
@@ -102,10 +102,7 @@ var quoted = regexp.MustCompile("`([a-z]+)`")
 // TestMetricsAreDocumented: docs/metrics.md lists exactly our metrics, with their types and labels.
 func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := check.Value(os.ReadFile("../../docs/metrics.md"))(t)
 	want := map[string]string{}
 	for _, row := range documentedMetric.FindAllStringSubmatch(string(text), -1) {
 		var labels []string
@@ -127,9 +124,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		slices.Sort(labels)
 		got[name] = strings.ToLower(family.GetType().String()) + " " + strings.Join(labels, ",")
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("metrics (-documented +got):\n%s", diff)
-	}
+	check.Equal(t, "metrics", got, want)
 	if len(got) < 20 {
 		t.Errorf("got %d metrics, want at least 20", len(got))
 	}
@@ -139,10 +134,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 // has an alert.
 func TestAlertsNameMetrics(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := check.Value(os.ReadFile("../../docs/metrics.md"))(t)
 	_, alerts, _ := strings.Cut(string(text), "## Alerts")
 	families := scrape(t, busyTelemetry(t))
 	for _, name := range regexp.MustCompile(`stepwell_[a-z_]+`).FindAllString(alerts, -1) {
@@ -160,10 +152,7 @@ func TestAlertsNameMetrics(t *testing.T) {
 
 func TestMetricNamesFollowConventions(t *testing.T) {
 	t.Parallel()
-	problems, err := testutil.GatherAndLint(busyTelemetry(t).Registry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	problems := check.Value(testutil.GatherAndLint(busyTelemetry(t).Registry()))(t)
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
@@ -218,9 +207,7 @@ func TestAppendOutcome(t *testing.T) {
 		{"disk full", eventlog.Appended{Err: sqlStateError("53100")}, "error"},
 		{"gone", eventlog.Appended{Err: context.Canceled}, "error"},
 	} {
-		if got := appendOutcome(tt.a); got != tt.want {
-			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
-		}
+		check.Equal(t, tt.name, appendOutcome(tt.a), tt.want)
 	}
 }
 
@@ -255,16 +242,10 @@ func TestDatabaseGaugesAreCached(t *testing.T) {
 		all.Go(func() { scrape(t, o) })
 	}
 	all.Wait()
-	if queries.Load() != 1 {
-		t.Errorf("got %d queries, want 1", queries.Load())
-	}
+	check.Equal(t, "queries", queries.Load(), 1)
 	got := scrape(t, o)
-	if v := got["stepwell_runs_stranded"].GetMetric()[0].GetGauge().GetValue(); v != 2 {
-		t.Errorf("stranded: got %v", v)
-	}
-	if v := got["stepwell_messages_oldest_due_seconds"].GetMetric()[0].GetGauge().GetValue(); v != 1.5 {
-		t.Errorf("oldest: got %v", v)
-	}
+	check.Equal(t, "stranded", got["stepwell_runs_stranded"].GetMetric()[0].GetGauge().GetValue(), 2)
+	check.Equal(t, "oldest", got["stepwell_messages_oldest_due_seconds"].GetMetric()[0].GetGauge().GetValue(), 1.5)
 	down.Store(true)
 	c.advance(gaugesTTL)
 	got = scrape(t, o)
@@ -297,9 +278,7 @@ func TestLogHandlerAddsContextFields(t *testing.T) {
 	logger.InfoContext(ctx, "two", "run", "wrun_2")
 	logger.InfoContext(t.Context(), "three")
 	want := "level=INFO msg=one a=1 request=r1 run=wrun_1\nlevel=INFO msg=two a=1 run=wrun_2 request=r1\nlevel=INFO msg=three a=1\n"
-	if out.String() != want {
-		t.Errorf("got\n%s\nwant\n%s", &out, want)
-	}
+	check.Equal(t, "the log", out.String(), want)
 	if RequestID(ctx) != "r1" || RequestID(t.Context()) != "" {
 		t.Errorf("request IDs: %q, %q", RequestID(ctx), RequestID(t.Context()))
 	}
@@ -378,10 +357,7 @@ func TestSamplingDecisionIsPerRun(t *testing.T) {
 
 func newTraces(t *testing.T, name, arg string) *Traces {
 	t.Helper()
-	s, err := ParseSampler(name, arg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := check.Value(ParseSampler(name, arg))(t)
 	return NewTraces(s)
 }
 

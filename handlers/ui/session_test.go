@@ -13,15 +13,13 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // TestSignInsThatStallEnd sends a part of a sign-in and waits.
 func TestSignInsThatStallEnd(t *testing.T) {
 	t.Parallel()
-	s, err := New(Options{Files: fstest.MapFS{"index.html": {}}, Now: time.Now})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := check.Value(New(Options{Files: fstest.MapFS{"index.html": {}}, Now: time.Now}))(t)
 	s.bodyTimeout = time.Millisecond
 	e := echo.New()
 	s.Register(e, auth.New(auth.Options{Now: time.Now}))
@@ -38,10 +36,7 @@ func TestSignInsThatStallEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := check.Value(http.ReadResponse(bufio.NewReader(conn), nil))(t)
 	if _ = resp.Body.Close(); resp.StatusCode < http.StatusBadRequest {
 		t.Errorf("got %d", resp.StatusCode)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
@@ -35,9 +36,7 @@ func (d *testServer) app(t *testing.T, token string, app http.HandlerFunc) entit
 
 func (d *testServer) register(t testing.TB, url string) {
 	t.Helper()
-	if _, err := d.queue.PutDeployment(t.Context(), entities.DefaultProject, "shop", url); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(d.queue.PutDeployment(t.Context(), entities.DefaultProject, "shop", url))(t)
 }
 
 func TestRequestsAreForwardedToApps(t *testing.T) {
@@ -81,9 +80,7 @@ func TestRequestsAreForwardedToApps(t *testing.T) {
 		"Authorization": "Bearer theirs", "X-Mine": "1", "X-Forwarded-For": "203.0.113.7, 192.0.2.1",
 		"X-Forwarded-Proto": "https", "X-Forwarded-Host": "hooks.example.com",
 	}}
-	if diff := cmp.Diff(want, <-calls); diff != "" {
-		t.Errorf("the app's request (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "the app's request", <-calls, want)
 	d.wantReceived(t, id, 0) // which is the app's to do
 }
 
@@ -134,10 +131,7 @@ func TestAppsCannotSetHeadersOfTheOrigin(t *testing.T) {
 			})
 			front := httptest.NewServer(d)
 			t.Cleanup(front.Close)
-			response, err := http.Get(front.URL + "/hooks/T") //nolint:noctx // a test
-			if err != nil {
-				t.Fatal(err)
-			}
+			response := check.Value(http.Get(front.URL + "/hooks/T"))(t) //nolint:noctx // a test
 			defer func() { _ = response.Body.Close() }()
 			if response.StatusCode != http.StatusOK {
 				t.Errorf("got %s", response.Status)
@@ -160,10 +154,7 @@ func TestResponsesOfAppsAreStreamed(t *testing.T) {
 	})
 	front := httptest.NewServer(d)
 	t.Cleanup(front.Close)
-	response, err := http.Get(front.URL + "/hooks/T") //nolint:noctx // a test
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := check.Value(http.Get(front.URL + "/hooks/T"))(t) //nolint:noctx // a test
 	defer func() { _ = response.Body.Close() }()
 	lines := bufio.NewReader(response.Body)
 	if line, err := lines.ReadString('\n'); line != "one\n" || err != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/webhook"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
@@ -64,10 +65,7 @@ func newTestServer(t testing.TB, change ...func(*handlers.Options)) *testServer 
 	draining, drain := context.WithCancel(context.Background())
 	d.drain = drain
 	t.Cleanup(drain)
-	allowed, err := egress.Parse(egress.Loopback)
-	if err != nil {
-		t.Fatal(err)
-	}
+	allowed := check.Value(egress.Parse(egress.Loopback))(t)
 	o := handlers.Options{
 		Pool: pool, Log: d.log, Streams: read.NewStreams(pool, d.hub, clock), Queue: d.queue, APIKey: "sk",
 		Logger: logger, Stopping: context.Background(), Draining: draining,
@@ -102,9 +100,7 @@ func (l *logs) String() string {
 func (d *testServer) append(t *testing.T, project entities.Project, all ...eventlog.Request) {
 	t.Helper()
 	for _, r := range all {
-		if _, err := d.log.Append(t.Context(), project, r); err != nil {
-			t.Fatal(err)
-		}
+		check.Value(d.log.Append(t.Context(), project, r))(t)
 	}
 }
 
@@ -140,10 +136,7 @@ func (d *testServer) hook(t *testing.T, token string, spec entities.WebhookSpec)
 // received returns the payloads that the run's hooks received.
 func (d *testServer) received(t *testing.T, id entities.RunID) []string {
 	t.Helper()
-	page, err := d.log.Events(t.Context(), entities.DefaultProject, id, pg.Page{Limit: 1000}, read.WithPayloads)
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := check.Value(d.log.Events(t.Context(), entities.DefaultProject, id, pg.Page{Limit: 1000}, read.WithPayloads))(t)
 	list := []string{}
 	for _, e := range page.Events {
 		if e.Type == entities.EventHookReceived {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 	"github.com/stepwell-dev/stepwell/starts/trigger"
 )
 
@@ -49,9 +50,7 @@ func TestRateLimits(t *testing.T) {
 	}
 	want := func(what string, got, want int) {
 		t.Helper()
-		if got != want*burst {
-			t.Errorf("%s: admitted %d of 100 requests, want %d", what, got, want*burst)
-		}
+		check.Equal(t, fmt.Sprintf("%s: requests of 100 that are admitted", what), got, want*burst)
 	}
 	want("one webhook", admitted("p", "a", "192.0.2.1", true), 2)
 	want("others of its project", admitted("p", "b", "192.0.2.1", true)+admitted("p", "c", "192.0.2.1", true), 5-2)
@@ -64,13 +63,9 @@ func TestRateLimits(t *testing.T) {
 	want("a known webhook, one second later", l.tries(t, newSender("r", "z", "203.0.113.1"), true,
 		now.Add(burst*time.Second), 100), 2)
 	want("an IPv6 network", admitted("r", "x", "2001:db8::1", false)+admitted("r", "x", "2001:db8::2", false), 3)
-	if got := admitted("r", "x", "10.0.0.1", false); got != 100 {
-		t.Errorf("a proxy may try %d unknown tokens, want all 100", got)
-	}
+	check.Equal(t, "tokens that a proxy tries", admitted("r", "x", "10.0.0.1", false), 100)
 	now = now.Add(500 * time.Millisecond)
-	if got := admitted("p", "a", "192.0.2.1", true); got != 1 {
-		t.Errorf("admitted %d requests half a second later, want 1", got)
-	}
+	check.Equal(t, "admitted", admitted("p", "a", "192.0.2.1", true), 1)
 }
 
 // TestLimiterForgetsUnusedTokens checks that memory is bounded, and that a used token is kept.
@@ -141,9 +136,7 @@ func TestRequestBeyondTheSlotsIsAnsweredAtOnce(t *testing.T) {
 	}
 	w := httptest.NewRecorder()
 	c := echo.New().NewContext(httptest.NewRequest(http.MethodPost, "/hooks/a", nil), w)
-	if err := s.answerWithRun(call{Context: c, target: to}, startedJSON{"hreq_1", "wrun_1"}); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, s.answerWithRun(call{Context: c, target: to}, startedJSON{"hreq_1", "wrun_1"}))
 	want := `{"request":"hreq_1","runId":"wrun_1"}`
 	if got := strings.TrimSpace(w.Body.String()); w.Code != http.StatusAccepted || got != want {
 		t.Errorf("got %d %s, want 202 %s", w.Code, got, want)

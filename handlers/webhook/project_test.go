@@ -6,6 +6,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // TestI9TokensAreSeparatePerProject checks two projects with the same token.
@@ -18,10 +19,7 @@ func TestI9TokensAreSeparatePerProject(t *testing.T) {
 		opened(theirs, "own", "U", &entities.WebhookSpec{}))
 	received := func(project entities.Project, id entities.RunID) int {
 		t.Helper()
-		r, err := store.RunByID(t.Context(), d.pool, project, id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := check.Value(store.RunByID(t.Context(), d.pool, project, id))(t)
 		return int(r.LastSeq)
 	}
 	us, them := received(entities.DefaultProject, ours), received("shop", theirs)

@@ -17,6 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/migrations"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 )
@@ -27,10 +28,7 @@ func (d *testServer) work(t testing.TB) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { d.hub.Run(ctx) })
-	allowed, err := egress.Parse(egress.Loopback)
-	if err != nil {
-		t.Fatal(err)
-	}
+	allowed := check.Value(egress.Parse(egress.Loopback))(t)
 	w, err := d.queue.NewWorker(migrations.DefaultSchema, queue.WorkerOptions{
 		Deliveries: 10, MaxDeliveries: 10, BodyMemory: 1 << 20, Handlers: engine.New(d.queue, d.log).Handlers(), Allowed: allowed,
 		Logger: slog.New(slog.NewTextHandler(d.logged, nil)),
@@ -38,9 +36,7 @@ func (d *testServer) work(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, w.Start(ctx))
 	t.Cleanup(func() {
 		if err := w.Stop(context.Background()); err != nil {
 			t.Error(err)
@@ -92,9 +88,7 @@ func TestWorkflowResponds(t *testing.T) {
 		_, _ = fmt.Fprint(w, `{"commands":[{"type":"openHook","id":"ask","token":"T","webhook":{"respond":"1m"}}]}`)
 	}))
 	t.Cleanup(function.Close)
-	if _, err := d.queue.PutDeployment(t.Context(), entities.DefaultProject, "shop", function.URL); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(d.queue.PutDeployment(t.Context(), entities.DefaultProject, "shop", function.URL))(t)
 	d.work(t)
 	id := entities.NewRunID(t0)
 	if _, _, err := d.log.Start(t.Context(), entities.DefaultProject, created(id, entities.DriverServer)); err != nil {
@@ -133,16 +127,12 @@ func TestRetriesGetTheSameResponse(t *testing.T) {
 	}
 	eventually(t, "the request is there", func() bool { return len(d.received(t, id)) == 1 })
 	var payload struct{ Request string }
-	if err := json.Unmarshal([]byte(d.received(t, id)[0]), &payload); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, json.Unmarshal([]byte(d.received(t, id)[0]), &payload))
 	d.respond(t, id, payload.Request, `{"status":202,"headers":{},"body":"Zm9v"}`)
 	d.respond(t, id, payload.Request, `{"status":500,"headers":{},"body":"YmFy"}`)
 	answers <- try()
 	for range 3 {
-		if got := <-answers; got != "202 foo" {
-			t.Errorf("got %s", got)
-		}
+		check.Equal(t, "the answer", <-answers, "202 foo")
 	}
 	d.wantReceived(t, id, 1)
 }
@@ -176,9 +166,7 @@ func TestInvalidResponseIsNotSent(t *testing.T) {
 		go func() { first <- d.call("POST", "/hooks/T", "x", "Idempotency-Key", key) }()
 		eventually(t, "the request is there", func() bool { return len(d.received(t, id)) == i+1 })
 		var payload struct{ Request string }
-		if err := json.Unmarshal([]byte(d.received(t, id)[i]), &payload); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, json.Unmarshal([]byte(d.received(t, id)[i]), &payload))
 		d.respond(t, id, payload.Request, data)
 		wantRejected(t, <-first, http.StatusInternalServerError, "internal")
 	}

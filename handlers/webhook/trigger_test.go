@@ -18,6 +18,7 @@ import (
 	"github.com/stepwell-dev/stepwell/capacity/limit"
 	"github.com/stepwell-dev/stepwell/engine"
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 	"github.com/stepwell-dev/stepwell/starts/collection"
 	"github.com/stepwell-dev/stepwell/starts/trigger"
 )
@@ -25,9 +26,7 @@ import (
 // trigger puts a trigger with a webhook, and returns the webhook's path.
 func (d *testServer) trigger(t *testing.T, project entities.Project, edit ...func(*trigger.Spec)) string {
 	t.Helper()
-	if _, err := d.queue.PutDeployment(t.Context(), project, "shop", "http://127.0.0.1:1"); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(d.queue.PutDeployment(t.Context(), project, "shop", "http://127.0.0.1:1"))(t)
 	spec := trigger.Spec{Kind: trigger.KindWebhook, Workflow: "order"}
 	for _, e := range edit {
 		e(&spec)
@@ -55,9 +54,7 @@ func wantStarted(t *testing.T, w *httptest.ResponseRecorder) string {
 
 func (d *testServer) countRuns(t *testing.T) (n int) {
 	t.Helper()
-	if err := d.pool.QueryRow(t.Context(), `SELECT count(*) FROM runs`).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, d.pool.QueryRow(t.Context(), `SELECT count(*) FROM runs`).Scan(&n))
 	return n
 }
 
@@ -87,9 +84,7 @@ func TestRequestsToATriggerStartRuns(t *testing.T) {
 		}
 	}
 	wantRejected(t, d.call(http.MethodPost, path, "y", key...), http.StatusConflict, "idempotency_mismatch")
-	if n := d.countRuns(t); n != 3 {
-		t.Errorf("there are %d runs, want 3", n)
-	}
+	check.Equal(t, "runs", d.countRuns(t), 3)
 }
 
 // TestSignedRequestsToATrigger count once per delivery, whatever the sender calls it.
@@ -101,22 +96,16 @@ func TestSignedRequestsToATrigger(t *testing.T) {
 	mac.Write([]byte("x"))
 	signed := []string{"X-Hub-Signature-256", "sha256=" + hex.EncodeToString(mac.Sum(nil)), "X-GitHub-Delivery", "1"}
 	wantRejected(t, d.call(http.MethodPost, path, "x", signed...), http.StatusServiceUnavailable, "unverifiable")
-	if _, err := d.secrets.Put(t.Context(), entities.DefaultProject, "hub", []admin.SecretValue{"top"}); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(d.secrets.Put(t.Context(), entities.DefaultProject, "hub", []admin.SecretValue{"top"}))(t)
 	wantRejected(t, d.call(http.MethodPost, path, "y", signed...), http.StatusUnauthorized, "wrong_signature")
 	wantRejected(t, d.call(http.MethodPost, path, "x"), http.StatusUnauthorized, "wrong_signature")
 	first := wantStarted(t, d.call(http.MethodPost, path, "x", signed...))
-	if again := wantStarted(t, d.call(http.MethodPost, path, "x", signed...)); again != first {
-		t.Errorf("the same delivery started %s and %s", first, again)
-	}
+	check.Equal(t, "the same delivery started", wantStarted(t, d.call(http.MethodPost, path, "x", signed...)), first)
 	signed[3] = "2"
 	if other := wantStarted(t, d.call(http.MethodPost, path, "x", signed...)); other == first {
 		t.Error("another delivery started nothing")
 	}
-	if n := d.countRuns(t); n != 2 {
-		t.Errorf("there are %d runs, want 2", n)
-	}
+	check.Equal(t, "runs", d.countRuns(t), 2)
 }
 
 // TestRefusedRequestCanBeSentAgain: no app has the workflow; then one has, and the same delivery starts its run.
@@ -124,17 +113,13 @@ func TestRefusedRequestCanBeSentAgain(t *testing.T) {
 	t.Parallel()
 	d := newTestServer(t)
 	path := d.trigger(t, entities.DefaultProject)
-	if err := d.queue.RemoveDeployment(t.Context(), entities.DefaultProject, "shop"); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, d.queue.RemoveDeployment(t.Context(), entities.DefaultProject, "shop"))
 	key := []string{"Idempotency-Key", "k"}
 	w := d.call(http.MethodPost, path, "x", key...)
 	if wantRejected(t, w, http.StatusServiceUnavailable, "start_refused"); strings.Contains(w.Body.String(), "order") {
 		t.Errorf("the answer %s tells strangers the workflow", w.Body)
 	}
-	if _, err := d.queue.PutDeployment(t.Context(), entities.DefaultProject, "shop", "http://127.0.0.1:1"); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(d.queue.PutDeployment(t.Context(), entities.DefaultProject, "shop", "http://127.0.0.1:1"))(t)
 	wantStarted(t, d.call(http.MethodPost, path, "x", key...))
 }
 
@@ -169,9 +154,7 @@ func TestTriggersWithoutTheURLAreNotFound(t *testing.T) {
 	path, away := d.trigger(t, entities.DefaultProject), d.trigger(t, "away")
 	wantStarted(t, d.call(http.MethodPost, away, "x"))
 	triggers := engine.New(d.queue, d.log).Triggers()
-	if _, err := triggers.Pause(t.Context(), entities.DefaultProject, "t", ""); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(triggers.Pause(t.Context(), entities.DefaultProject, "t", ""))(t)
 	answer := func(path string) string {
 		w := d.call(http.MethodPost, path, "x")
 		text, _, _ := strings.Cut(w.Body.String(), "requestId") // each has its own
@@ -185,9 +168,7 @@ func TestTriggersWithoutTheURLAreNotFound(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", what, got, unknown)
 		}
 	}
-	if n := d.countRuns(t); n != 1 {
-		t.Errorf("there are %d runs, want that of the other project", n)
-	}
+	check.Equal(t, "runs", d.countRuns(t), 1)
 }
 
 // TestSlackVerifiesATriggersURL without starting a run.
@@ -195,9 +176,7 @@ func TestSlackVerifiesATriggersURL(t *testing.T) {
 	t.Parallel()
 	d := newTestServer(t)
 	path := d.trigger(t, entities.DefaultProject, func(s *trigger.Spec) { s.Verify, s.Secret = "slack", "slack" })
-	if _, err := d.secrets.Put(t.Context(), entities.DefaultProject, "slack", []admin.SecretValue{"top"}); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(d.secrets.Put(t.Context(), entities.DefaultProject, "slack", []admin.SecretValue{"top"}))(t)
 	body, stamp := `{"type":"url_verification","challenge":"c"}`, "1795225303" // t0
 	mac := hmac.New(sha256.New, []byte("top"))
 	mac.Write([]byte("v0:" + stamp + ":" + body))
@@ -236,9 +215,7 @@ func TestTriggerRespondsWithTheRun(t *testing.T) {
 	}))
 	t.Cleanup(function.Close)
 	path := d.trigger(t, entities.DefaultProject, func(s *trigger.Spec) { s.Options.Respond = time.Minute })
-	if _, err := d.queue.PutDeployment(t.Context(), entities.DefaultProject, "shop", function.URL); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(d.queue.PutDeployment(t.Context(), entities.DefaultProject, "shop", function.URL))(t)
 	d.work(t)
 	send := func(do string) *httptest.ResponseRecorder {
 		return d.call(http.MethodPost, path, `{"do":"`+do+`"}`, "Content-Type", "application/json", "Idempotency-Key", do)

@@ -16,13 +16,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers"
 	"github.com/stepwell-dev/stepwell/handlers/webhook"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 func TestPayloadOfRequests(t *testing.T) {
@@ -87,12 +86,8 @@ func TestPayloadOfRequests(t *testing.T) {
 		decoder := json.NewDecoder(strings.NewReader(list[i]))
 		decoder.UseNumber()
 		var got map[string]any
-		if err := decoder.Decode(&got); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("case %d (-want +got):\n%s", i, diff)
-		}
+		check.NoError(t, decoder.Decode(&got))
+		check.Equal(t, fmt.Sprintf("case %d", i), got, want)
 	}
 }
 
@@ -104,9 +99,7 @@ func TestRequestContinuesItsRun(t *testing.T) {
 	d.append(t, entities.DefaultProject, eventlog.Request{
 		RunID: id, Type: entities.EventRunStarted, SpecVersion: entities.SpecDriven,
 	})
-	if err := d.queue.Discard(t.Context(), entities.DefaultProject, d.only(t)); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, d.queue.Discard(t.Context(), entities.DefaultProject, d.only(t)))
 	wantAccepted(t, d.call("POST", "/hooks/T", ""))
 	d.only(t)
 	d.wantReceived(t, id, 1)
@@ -116,15 +109,10 @@ func TestRequestContinuesItsRun(t *testing.T) {
 func (d *testServer) only(t *testing.T) string {
 	t.Helper()
 	var ids []string
-	rows, err := d.pool.Query(t.Context(), `SELECT id FROM messages`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := check.Value(d.pool.Query(t.Context(), `SELECT id FROM messages`))(t)
 	for rows.Next() {
 		var id string
-		if err := rows.Scan(&id); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, rows.Scan(&id))
 		ids = append(ids, id)
 	}
 	if rows.Err() != nil || len(ids) != 1 {
@@ -166,13 +154,9 @@ func TestUnusableTokensLookAlike(t *testing.T) {
 		if got.Code != want.Code || got.Body.String() != want.Body.String() {
 			t.Errorf("%.50s: got %d %s, want %d %s", path, got.Code, got.Body, want.Code, want.Body)
 		}
-		if diff := cmp.Diff(want.Header(), got.Header()); diff != "" {
-			t.Errorf("%.50s: headers (-want +got):\n%s", path, diff)
-		}
+		check.Equal(t, fmt.Sprintf("%.50s: headers", path), got.Header(), want.Header())
 	}
-	if text := d.logged.String(); text != "" {
-		t.Errorf("logged: %s", text)
-	}
+	check.Equal(t, "logged", d.logged.String(), "")
 	d.wantReceived(t, id, 0)
 	d.wantReceived(t, over, 0)
 }
@@ -194,18 +178,14 @@ func TestSignaturesAreRequired(t *testing.T) {
 	call := func(header ...string) *httptest.ResponseRecorder { return d.call("POST", "/hooks/T", "{}", header...) }
 	put := func(values ...admin.SecretValue) {
 		t.Helper()
-		if _, err := d.secrets.Put(t.Context(), entities.DefaultProject, "gh-secret", values); err != nil {
-			t.Fatal(err)
-		}
+		check.Value(d.secrets.Put(t.Context(), entities.DefaultProject, "gh-secret", values))(t)
 	}
 	got := call(github("old", "{}", "1")...)
 	wantRejected(t, got, http.StatusServiceUnavailable, "unverifiable")
 	if strings.Contains(got.Body.String(), "gh-secret") || !strings.Contains(d.logged.String(), "gh-secret") {
 		t.Errorf("the response names the secret, or the log does not: %s; %s", got.Body, d.logged)
 	}
-	if _, err := d.secrets.Put(t.Context(), "stranger", "gh-secret", []admin.SecretValue{"theirs"}); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(d.secrets.Put(t.Context(), "stranger", "gh-secret", []admin.SecretValue{"theirs"}))(t)
 	wantRejected(t, call(github("theirs", "{}", "1")...), http.StatusServiceUnavailable, "unverifiable")
 
 	put("old")
@@ -230,9 +210,7 @@ func TestSlackURLVerification(t *testing.T) {
 	t.Parallel()
 	d := newTestServer(t)
 	id := d.hook(t, "T", entities.WebhookSpec{Verify: "slack", Secret: "s"})
-	if _, err := d.secrets.Put(t.Context(), entities.DefaultProject, "s", []admin.SecretValue{"k"}); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(d.secrets.Put(t.Context(), entities.DefaultProject, "s", []admin.SecretValue{"k"}))(t)
 	call := func(secret, body string, at time.Time) *httptest.ResponseRecorder {
 		stamp := strconv.FormatInt(at.Unix(), 10)
 		return d.call("POST", "/hooks/T", body, "Content-Type", "application/json",
@@ -247,9 +225,7 @@ func TestSlackURLVerification(t *testing.T) {
 	d.wantReceived(t, id, 0)
 	event := `{"type":"event_callback","event_id":"Ev1","challenge":"x"}`
 	first := wantAccepted(t, call("k", event, t0))
-	if again := wantAccepted(t, call("k", event, t0.Add(time.Minute))); again != first {
-		t.Errorf("the retry has ID %s, the first request %s", again, first)
-	}
+	check.Equal(t, "the retry has ID", wantAccepted(t, call("k", event, t0.Add(time.Minute))), first)
 	d.wantReceived(t, id, 1)
 }
 
@@ -260,9 +236,7 @@ func TestDeliveryIsRecordedOnce(t *testing.T) {
 	id := d.hook(t, "T", entities.WebhookSpec{Verify: "github", Secret: "s"})
 	other := opened(id, "other", "T2", &entities.WebhookSpec{})
 	d.append(t, entities.DefaultProject, other)
-	if _, err := d.secrets.Put(t.Context(), entities.DefaultProject, "s", []admin.SecretValue{"k"}); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(d.secrets.Put(t.Context(), entities.DefaultProject, "s", []admin.SecretValue{"k"}))(t)
 	var mu sync.Mutex
 	names := map[string]int{}
 	var racers sync.WaitGroup
@@ -282,16 +256,12 @@ func TestDeliveryIsRecordedOnce(t *testing.T) {
 
 	// Without a scheme, the idempotency key and the body identify the delivery.
 	first := wantAccepted(t, d.call("POST", "/hooks/T2", "a", "Idempotency-Key", "72d3162e"))
-	if again := wantAccepted(t, d.call("POST", "/hooks/T2", "a", "Idempotency-Key", "72d3162e")); again != first {
-		t.Errorf("the retry has ID %s, the first request %s", again, first)
-	}
+	check.Equal(t, "the retry has ID", wantAccepted(t, d.call("POST", "/hooks/T2", "a", "Idempotency-Key", "72d3162e")), first)
 	wantRejected(t, d.call("POST", "/hooks/T2", "b", "Idempotency-Key", "72d3162e"), http.StatusConflict,
 		"idempotency_mismatch")
 	hostile := strings.Repeat("\xff", 5000)
 	first = wantAccepted(t, d.call("POST", "/hooks/T2", "a", "Webhook-Id", hostile))
-	if again := wantAccepted(t, d.call("POST", "/hooks/T2", "a", "Webhook-Id", hostile)); again != first {
-		t.Errorf("the retry has ID %s, the first request %s", again, first)
-	}
+	check.Equal(t, "the retry has ID", wantAccepted(t, d.call("POST", "/hooks/T2", "a", "Webhook-Id", hostile)), first)
 	wantAccepted(t, d.call("POST", "/hooks/T2", "a"))
 	wantAccepted(t, d.call("POST", "/hooks/T2", "a"))
 	d.wantReceived(t, id, 5)
@@ -329,9 +299,7 @@ func TestRequestRatesAreLimited(t *testing.T) {
 	for _, path := range []string{"/hooks/T", "/hooks/%54"} {
 		w := d.call("POST", path, "")
 		wantRejected(t, w, http.StatusTooManyRequests, "too_many_requests")
-		if w.Header().Get("Retry-After") != "1" {
-			t.Errorf("Retry-After: %q", w.Header().Get("Retry-After"))
-		}
+		check.Equal(t, "Retry-After", w.Header().Get("Retry-After"), "1")
 	}
 	for i := range 100 {
 		wantRejected(t, d.call("POST", "/hooks/"+strconv.Itoa(i), ""), http.StatusNotFound, "not_found")
@@ -360,10 +328,6 @@ func TestStrangersBehindATrustedProxyAreToldApart(t *testing.T) {
 	}
 	for try("203.0.113.1") == http.StatusNotFound {
 	}
-	if got := try("203.0.113.1"); got != http.StatusTooManyRequests {
-		t.Errorf("the stranger got %d, want 429", got)
-	}
-	if got := try("203.0.113.2"); got != http.StatusNotFound {
-		t.Errorf("another one got %d, want 404", got)
-	}
+	check.Equal(t, "the stranger", try("203.0.113.1"), http.StatusTooManyRequests)
+	check.Equal(t, "another one", try("203.0.113.2"), http.StatusNotFound)
 }

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // newAnalyzedRun creates a run with an entity of each kind, whose events are one second apart.
@@ -55,7 +58,7 @@ func at(seq int) time.Time { return shown(t0).Add(time.Duration(seq-1) * time.Se
 func wantList(t *testing.T, got answer, rows ...any) {
 	t.Helper()
 	wantStatus(t, got, http.StatusOK)
-	wantEqual(t, "page", got.cbor(t), map[string]any{"data": append([]any{}, rows...), "cursor": nil, "hasMore": false})
+	check.Equal(t, "page", got.cbor(t), map[string]any{"data": append([]any{}, rows...), "cursor": nil, "hasMore": false})
 }
 
 func TestAnalyticsReadsARunWithItsEntities(t *testing.T) { // §2.7
@@ -68,7 +71,7 @@ func TestAnalyticsReadsARunWithItsEntities(t *testing.T) { // §2.7
 		"status": "running", "deploymentId": "dpl_x", "workflowName": "workflow//./a//b", "specVersion": uint64(3),
 		"attributes": map[string]any{"env": "prod"}, "createdAt": at(1), "updatedAt": at(15), "startedAt": at(2),
 	})
-	wantEqual(t, "run", c.get(t, base).cbor(t), run)
+	check.Equal(t, "run", c.get(t, base).cbor(t), run)
 	wantList(t, c.get(t, "/v2/analytics/runs"), run)
 
 	step1 := row(id, map[string]any{
@@ -79,7 +82,7 @@ func TestAnalyticsReadsARunWithItsEntities(t *testing.T) { // §2.7
 		"stepId": "step_2", "stepName": "step//./a//charge", "status": "pending", "attempt": uint64(0),
 		"createdAt": at(9), "updatedAt": at(9),
 	})
-	wantEqual(t, "step", c.get(t, base+"/steps/step_1").cbor(t), step1)
+	check.Equal(t, "step", c.get(t, base+"/steps/step_1").cbor(t), step1)
 	wantList(t, c.get(t, base+"/steps"), step2, step1)
 
 	wait1 := row(id, map[string]any{
@@ -88,7 +91,7 @@ func TestAnalyticsReadsARunWithItsEntities(t *testing.T) { // §2.7
 	wait2 := row(id, map[string]any{
 		"waitId": "wait_2", "status": "waiting", "resumeAt": shown(t0), "createdAt": at(14), "updatedAt": at(14),
 	})
-	wantEqual(t, "wait", c.get(t, base+"/waits/wait_1").cbor(t), wait1)
+	check.Equal(t, "wait", c.get(t, base+"/waits/wait_1").cbor(t), wait1)
 	wantList(t, c.get(t, base+"/waits"), wait1, wait2)
 	wantList(t, c.get(t, base+"/waits?status=waiting"), wait2)
 
@@ -97,15 +100,15 @@ func TestAnalyticsReadsARunWithItsEntities(t *testing.T) { // §2.7
 		"isWebhook": true, "isSystem": false,
 	})
 	hook2 := row(id, map[string]any{"hookId": "hook_2", "status": "conflict", "createdAt": at(12), "updatedAt": at(12)})
-	wantEqual(t, "hook", c.get(t, "/v2/analytics/hooks/hook_1").cbor(t), hook1)
+	check.Equal(t, "hook", c.get(t, "/v2/analytics/hooks/hook_1").cbor(t), hook1)
 	wantList(t, c.get(t, "/v2/analytics/hooks?runId="+id), hook1, hook2)
 
 	c.must(t, id, "run_failed", []byte("devl[2]"), field{"errorCode", "USER_ERROR"})
 	run["status"], run["errorCode"], run["updatedAt"], run["completedAt"] = "failed", "USER_ERROR", at(16), at(16)
 	hook1["status"], hook1["updatedAt"], hook1["disposedAt"] = "disposed", at(16), at(16)
-	wantEqual(t, "run", c.get(t, base).cbor(t), run)
+	check.Equal(t, "run", c.get(t, base).cbor(t), run)
 	wantList(t, c.get(t, "/v2/analytics/hooks?runId="+id), hook1, hook2)
-	wantEqual(t, "hook", c.get(t, "/v2/analytics/hooks/hook_1?runId="+id).cbor(t), hook1)
+	check.Equal(t, "hook", c.get(t, "/v2/analytics/hooks/hook_1?runId="+id).cbor(t), hook1)
 	wantList(t, c.get(t, base+"/waits"), wait1, wait2)
 }
 
@@ -138,7 +141,7 @@ func TestAnalyticsListsEvents(t *testing.T) { // §2.7
 	if len(ids) != 15 || pages != 4 || ids[0] != eventID(15) {
 		t.Errorf("got %d events on %d pages from %s on", len(ids), pages, ids[0])
 	}
-	wantEqual(t, "event", c.get(t, base+"/"+eventID(6)).cbor(t), retrying)
+	check.Equal(t, "event", c.get(t, base+"/"+eventID(6)).cbor(t), retrying)
 	wantList(t, c.get(t, base+"?eventType=attr_set"), attr)
 	wantList(t, c.get(t, base+"?eventType=noop"))
 	wantList(t, c.get(t, base+"?correlationId=hook_1"), hook, received)
@@ -152,9 +155,9 @@ func TestAnalyticsListsEvents(t *testing.T) { // §2.7
 	}
 	got := many(eventID(7), eventID(1), eventID(99), eventID(7), newID("evnt_"))
 	wantStatus(t, got, http.StatusOK)
-	wantEqual(t, "events", decode(t, got.body), any([]any{created, restarted}))
+	check.Equal(t, "events", decode(t, got.body), any([]any{created, restarted}))
 	got = many(eventID(99))
-	wantEqual(t, "no events", decode(t, got.body), any([]any{}))
+	check.Equal(t, "no events", decode(t, got.body), any([]any{}))
 
 	wantProblem(t, many(), http.StatusBadRequest, "invalid_request")
 	var ids101 []string
@@ -206,7 +209,7 @@ func TestAnalyticsFiltersRuns(t *testing.T) { // §2.7
 		t.Run(tt.query.Encode(), func(t *testing.T) {
 			t.Parallel()
 			got, _ := c.listed(t, "/v2/analytics/runs?"+tt.query.Encode(), "runId")
-			wantEqual(t, "runs", got, tt.want)
+			check.Equal(t, "runs", got, tt.want)
 		})
 	}
 }
@@ -238,8 +241,8 @@ func TestAnalyticsListsAttributeKeys(t *testing.T) { // §2.7
 	env["runCount"], env["firstSeenAt"] = uint64(1), at(3)
 	wantList(t, c.get(t, path+window.Encode()), env)
 	keys, pages := c.listed(t, path+"limit=1", "key")
-	wantEqual(t, "keys in pages", keys, []string{"b", "env"})
-	wantEqual(t, "number of pages", pages, 2)
+	check.Equal(t, "keys in pages", keys, []string{"b", "env"})
+	check.Equal(t, "number of pages", pages, 2)
 }
 
 func TestAnalyticsRejectsInvalidParameters(t *testing.T) { // §2.7
@@ -285,11 +288,9 @@ func TestI9AnalyticsHidesOtherProjects(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), beta}
 	id := c.newAnalyzedRun(t)
-	if _, err := c.pool.Exec(t.Context(), `
+	testdb.Exec(t, c.pool, `
 		WITH moved AS (UPDATE runs SET project = 'other' WHERE id = $1 RETURNING id)
-		UPDATE run_attributes SET project = 'other' WHERE run_id = $1`, id); err != nil {
-		t.Fatal(err)
-	}
+		UPDATE run_attributes SET project = 'other' WHERE run_id = $1`, id)
 	for _, path := range []string{
 		"runs", "runs?status=running", "runs?workflowName=workflow%2F%2F.%2Fa%2F%2Fb",
 		"runs?attributes=" + url.QueryEscape(`{"env":"prod"}`), "attributes", "events?correlationId=step_1",

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"net/http"
 	"testing"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // batch posts consecutive frames.
@@ -53,10 +55,10 @@ func TestBatchAppendsEventsIndependently(t *testing.T) { // §3.13
 	if len(results) != 5 {
 		t.Fatalf("got %d results, want one for each frame", len(results))
 	}
-	wantEqual(t, "created", results[0], any(map[string]any{
+	check.Equal(t, "created", results[0], any(map[string]any{
 		"status": uint64(200), "event": mergeMaps(event(4, "step_created", "step_1", data), occurred), "step": step,
 	}))
-	wantEqual(t, "started", results[1], any(map[string]any{
+	check.Equal(t, "started", results[1], any(map[string]any{
 		"status": uint64(200),
 		"event":  mergeMaps(event(5, "step_started", "step_1", mergeMaps(data, map[string]any{"ownerMessageId": "msg_1"})), occurred),
 		"step":   mergeMaps(step, map[string]any{"status": "running", "attempt": uint64(1), "startedAt": at}),
@@ -67,19 +69,19 @@ func TestBatchAppendsEventsIndependently(t *testing.T) { // §3.13
 			t.Errorf("event %d of the rejected claim: got %v, want 409 with error and message", i, refused)
 		}
 	}
-	wantEqual(t, "wait", results[4], any(map[string]any{
+	check.Equal(t, "wait", results[4], any(map[string]any{
 		"status": uint64(200), "event": event(6, "wait_created", "wait_1", map[string]any{"resumeAt": at}),
 		"wait": map[string]any{
 			"waitId": id + "-wait_1", "runId": id, "status": "waiting", "specVersion": uint64(7), "resumeAt": at,
 			"createdAt": at, "updatedAt": at,
 		},
 	}))
-	wantEqual(t, "events", len(c.log(t, id)), 6)
-	wantEqual(t, "input", c.log(t, id)[3].body, "devl[3]")
+	check.Equal(t, "events", len(c.log(t, id)), 6)
+	check.Equal(t, "input", c.log(t, id)[3].body, "devl[3]")
 
 	// A retry changes nothing.
 	for i, result := range c.batch(t, id, body).cbor(t)["results"].([]any) {
-		wantEqual(t, "status", result.(map[string]any)["status"], any(uint64(409)))
+		check.Equal(t, "status", result.(map[string]any)["status"], any(uint64(409)))
 		if i == 4 && len(c.log(t, id)) != 6 {
 			t.Error("a batch of conflicts wrote something")
 		}
@@ -110,12 +112,12 @@ func TestBatchWithRunEndAffectsLaterEvents(t *testing.T) { // §3.13
 	for _, result := range got.cbor(t)["results"].([]any) {
 		statuses = append(statuses, result.(map[string]any)["status"])
 	}
-	wantEqual(t, "statuses", statuses, []any{
+	check.Equal(t, "statuses", statuses, []any{
 		uint64(200), uint64(200), uint64(200), uint64(200), uint64(200), uint64(410), uint64(410), uint64(409),
 	})
 	run := c.get(t, "/v2/runs/"+id).cbor(t)
-	wantEqual(t, "run", run["status"], any("completed"))
-	wantEqual(t, "output", run["output"], any([]byte("devl[8]")))
+	check.Equal(t, "run", run["status"], any("completed"))
+	check.Equal(t, "output", run["output"], any([]byte("devl[8]")))
 	early := c.newRunNext(t)
 	c.must(t, early, "step_created", nil, stepMeta("step_b")...)
 	wantStatus(t, c.batch(t, early, retry), http.StatusOK)
@@ -173,7 +175,7 @@ func TestBatchRejectsInvalidFrames(t *testing.T) { // §3.13
 			wantProblem(t, got, status, tt.code)
 		}
 	}
-	wantEqual(t, "length of the log", len(c.log(t, id)), 3)
+	check.Equal(t, "length of the log", len(c.log(t, id)), 3)
 	wantProblem(t, c.batch(t, newID("wrun_"), good), http.StatusNotFound, "run_not_found")
 	wantProblem(t, c.batch(t, "a%00b", good), http.StatusBadRequest, "invalid_request")
 }

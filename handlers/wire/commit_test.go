@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // The parts of commits.
@@ -77,12 +77,12 @@ func TestCommitAppliesItemsInTheirOrder(t *testing.T) {
 		framed(t, "hook_created", "", field{"correlationId", "hook_1"}, field{"hookToken", "tok"}),
 		framed(t, "wait_created", "", field{"correlationId", "wait_1"}, field{"resumeAt", t0.Add(time.Hour)}),
 	)
-	wantEqual(t, "statuses", statusesOf(results), []uint64{200, 201, 200, 200, 201, 200, 200})
+	check.Equal(t, "statuses", statusesOf(results), []uint64{200, 201, 200, 200, 201, 200, 200})
 	var types []string
 	for _, e := range c.log(t, id) {
 		types = append(types, e.meta["eventType"].(string))
 	}
-	wantEqual(t, "log", types, []string{"run_created", "run_started", "step_created", "hook_created", "wait_created"})
+	check.Equal(t, "log", types, []string{"run_created", "run_started", "step_created", "hook_created", "wait_created"})
 	for i, topic := range map[int]string{1: flowTopic, 4: stepTopic} {
 		var got string
 		err := c.pool.QueryRow(t.Context(), `SELECT topic FROM messages WHERE id = $1`, results[i]["messageId"]).Scan(&got)
@@ -104,9 +104,7 @@ func TestCommitAnswersLikeSingleEvents(t *testing.T) {
 	for _, m := range []map[string]any{want, got} {
 		replaceRun(m, single, together)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("outcome (-single +commit):\n%s", diff)
-	}
+	check.Equal(t, "outcome", got, want)
 }
 
 // TestOutcomesBringLimitedPayloads: beyond the size of a page, they have neither the run's input nor its log.
@@ -121,10 +119,10 @@ func TestOutcomesBringLimitedPayloads(t *testing.T) {
 		framed(t, "run_created", "devl[1]", creationNext("workflow//./a//b")...), again,
 		framed(t, "step_created", large, since("step_1")...),
 		framed(t, "step_created", large, since("step_2")...), again)
-	wantEqual(t, "the first start has the input", hasInput(list[1]), true)
-	wantEqual(t, "the first step has the log", list[2]["events"] != nil, true) // both steps, as the commit leaves it
-	wantEqual(t, "the second step has the log", list[3]["events"] != nil, false)
-	wantEqual(t, "the second start has the input", hasInput(list[4]), false)
+	check.Equal(t, "the first start has the input", hasInput(list[1]), true)
+	check.Equal(t, "the first step has the log", list[2]["events"] != nil, true) // both steps, as the commit leaves it
+	check.Equal(t, "the second step has the log", list[3]["events"] != nil, false)
+	check.Equal(t, "the second start has the input", hasInput(list[4]), false)
 }
 
 // hasInput reports whether an outcome has the input of the run.
@@ -159,15 +157,15 @@ func TestCommitGoesOnAfterWhatComesTooLate(t *testing.T) {
 	results := c.results(t, commitHead(t, id),
 		framed(t, "step_created", "devl[3]", stepMeta("step_1")...), sentMessage(t, stepTopic, "step_1"),
 		framed(t, "step_created", "devl[3]", stepMeta("step_2")...), sentMessage(t, stepTopic, "step_2"))
-	wantEqual(t, "statuses", statusesOf(results), []uint64{409, 201, 200, 201})
-	wantEqual(t, "error", results[0]["error"], any("conflict"))
-	wantEqual(t, "messages", c.messages(t)-before, 2)
+	check.Equal(t, "statuses", statusesOf(results), []uint64{409, 201, 200, 201})
+	check.Equal(t, "error", results[0]["error"], any("conflict"))
+	check.Equal(t, "messages", c.messages(t)-before, 2)
 
 	// Nothing but conflicts still sends the messages.
 	results = c.results(t, commitHead(t, id),
 		framed(t, "step_created", "devl[3]", stepMeta("step_1")...), sentMessage(t, stepTopic, "step_9"))
-	wantEqual(t, "statuses", statusesOf(results), []uint64{409, 201})
-	wantEqual(t, "messages", c.messages(t)-before, 3)
+	check.Equal(t, "statuses", statusesOf(results), []uint64{409, 201})
+	check.Equal(t, "messages", c.messages(t)-before, 3)
 }
 
 // TestCommitEndsAtARefusal: what is before the refused item is applied, and nothing after it.
@@ -192,9 +190,9 @@ func TestCommitEndsAtARefusal(t *testing.T) {
 			framed(t, "step_created", "devl[3]", stepMeta("step_1")...), sentMessage(t, stepTopic, newID("key_")),
 			refused.item,
 			framed(t, "step_created", "devl[3]", stepMeta("step_2")...), sentMessage(t, stepTopic, newID("key_")))
-		wantEqual(t, name, statusesOf(results), []uint64{200, 201, refused.status})
-		wantEqual(t, name+": events", len(c.log(t, id)), 3)
-		wantEqual(t, name+": messages", c.messages(t)-before, 1)
+		check.Equal(t, name, statusesOf(results), []uint64{200, 201, refused.status})
+		check.Equal(t, name+": events", len(c.log(t, id)), 3)
+		check.Equal(t, name+": messages", c.messages(t)-before, 1)
 	}
 }
 
@@ -206,8 +204,8 @@ func TestCommitSaysWhenAStepIsDue(t *testing.T) {
 	c.must(t, id, "step_retrying", []byte("why"),
 		append(stepMeta("step_1"), ofNext, field{"retryAfter", t0.Add(90 * time.Second)})...)
 	results := c.results(t, commitHead(t, id), framed(t, "step_started", "", stepMeta("step_1")...))
-	wantEqual(t, "statuses", statusesOf(results), []uint64{425})
-	wantEqual(t, "retryAfter", results[0]["retryAfter"], any(uint64(90)))
+	check.Equal(t, "statuses", statusesOf(results), []uint64{425})
+	check.Equal(t, "retryAfter", results[0]["retryAfter"], any(uint64(90)))
 }
 
 // TestCutCommitChangesNothing: a commit counts only as a whole, wherever it is cut.
@@ -222,8 +220,8 @@ func TestCutCommitChangesNothing(t *testing.T) {
 	}
 	wantProblem(t, c.commit(t, body, []byte{0}), http.StatusBadRequest, "malformed")
 	wantProblem(t, c.commit(t, body, commitEnd(t)), http.StatusBadRequest, "malformed")
-	wantEqual(t, "events", len(c.log(t, id)), 2)
-	wantEqual(t, "messages", c.messages(t), 0)
+	check.Equal(t, "events", len(c.log(t, id)), 2)
+	check.Equal(t, "messages", c.messages(t), 0)
 }
 
 func TestCommitRefusesWhatItDoesNotKnow(t *testing.T) {
@@ -248,14 +246,14 @@ func TestCommitRefusesWhatItDoesNotKnow(t *testing.T) {
 		if p := wantProblem(t, got, http.StatusBadRequest, tt.code); t.Failed() {
 			t.Fatalf("%s: %v", name, p)
 		}
-		wantEqual(t, name, got.header.Get("Stepwell-World"), "1")
+		check.Equal(t, name, got.header.Get("Stepwell-World"), "1")
 	}
 	for _, version := range []string{"", "2"} {
 		got := c.send(t, http.MethodPost, "/world/v1/commit", bytes.NewReader(joined(commitHead(t, id), step, commitEnd(t))),
 			"Stepwell-World", version)
 		wantProblem(t, got, http.StatusBadRequest, "world_version")
 	}
-	wantEqual(t, "events", len(c.log(t, id)), 2)
+	check.Equal(t, "events", len(c.log(t, id)), 2)
 }
 
 // marked are the fields of an event with a write key.
@@ -290,19 +288,17 @@ func TestRepeatedCommitFindsItsEvents(t *testing.T) {
 		first := c.results(t, commitHead(t, id), event, sentMessage(t, flowTopic, tt.name))
 		events, messages := len(c.log(t, id)), c.messages(t)
 		again := c.results(t, commitHead(t, id, repeated), event, sentMessage(t, flowTopic, tt.name))
-		if diff := cmp.Diff(first, again); diff != "" {
-			t.Errorf("%s (-first +repeated):\n%s", tt.name, diff)
-		}
-		wantEqual(t, tt.name+": events", len(c.log(t, id)), events)
-		wantEqual(t, tt.name+": messages", c.messages(t), messages)
+		check.Equal(t, tt.name, again, first)
+		check.Equal(t, tt.name+": events", len(c.log(t, id)), events)
+		check.Equal(t, tt.name+": messages", c.messages(t), messages)
 	}
 	step := c.get(t, "/v2/runs/"+id+"/steps/step_1").cbor(t)
-	wantEqual(t, "attempts", step["attempt"], any(uint64(2)))
+	check.Equal(t, "attempts", step["attempt"], any(uint64(2)))
 
 	// Another write key is another event.
 	results := c.results(t, commitHead(t, id, repeated),
 		framed(t, "step_started", "", marked("Z", stepMeta("step_1")...)...))
-	wantEqual(t, "attempt", results[0]["step"].(map[string]any)["attempt"], any(uint64(3)))
+	check.Equal(t, "attempt", results[0]["step"].(map[string]any)["attempt"], any(uint64(3)))
 }
 
 func TestRepeatedStartOfARun(t *testing.T) {
@@ -312,9 +308,9 @@ func TestRepeatedStartOfARun(t *testing.T) {
 	items := joined(framed(t, "run_created", "devl[1]", creationNext("workflow//./a//b")...), sentMessage(t, flowTopic, id))
 	first := c.results(t, commitHead(t, id), items)
 	again := c.results(t, commitHead(t, id, repeated), items)
-	wantEqual(t, "statuses", statusesOf(again), []uint64{409, 201})
-	wantEqual(t, "message", again[1]["messageId"], first[1]["messageId"])
-	wantEqual(t, "messages", c.messages(t), 1)
+	check.Equal(t, "statuses", statusesOf(again), []uint64{409, 201})
+	check.Equal(t, "message", again[1]["messageId"], first[1]["messageId"])
+	check.Equal(t, "messages", c.messages(t), 1)
 }
 
 // TestTwoStartsInOneCommit: the second one repeats the first.
@@ -325,9 +321,9 @@ func TestTwoStartsInOneCommit(t *testing.T) {
 	results := c.results(t, commitHead(t, id),
 		framed(t, "run_created", "devl[1]", creationNext("workflow//./a//b")...),
 		framed(t, "run_started", ""), framed(t, "run_started", ""))
-	wantEqual(t, "statuses", statusesOf(results), []uint64{200, 200, 200})
-	wantEqual(t, "event", results[2]["event"], results[1]["event"])
-	wantEqual(t, "events", len(c.log(t, id)), 2)
+	check.Equal(t, "statuses", statusesOf(results), []uint64{200, 200, 200})
+	check.Equal(t, "event", results[2]["event"], results[1]["event"])
+	check.Equal(t, "events", len(c.log(t, id)), 2)
 }
 
 // TestRacingCommits: of N equal commits, each event is accepted once, and each message is stored once.
@@ -362,10 +358,10 @@ func TestRacingCommits(t *testing.T) {
 		})
 	}
 	running.Wait()
-	wantEqual(t, "accepted", accepted, steps)
-	wantEqual(t, "stored", len(stored), steps)
-	wantEqual(t, "messages", c.messages(t), steps)
-	wantEqual(t, "events", len(c.log(t, id)), 2+steps)
+	check.Equal(t, "accepted", accepted, steps)
+	check.Equal(t, "stored", len(stored), steps)
+	check.Equal(t, "messages", c.messages(t), steps)
+	check.Equal(t, "events", len(c.log(t, id)), 2+steps)
 }
 
 func TestCommitEndsADelivery(t *testing.T) {
@@ -380,7 +376,7 @@ func TestCommitEndsADelivery(t *testing.T) {
 	got := c.commit(t, commitHead(t, id), framed(t, "step_created", "devl[3]", stepMeta("step_1")...),
 		commitEnd(t, field{"ack", true}, field{"topic", flowTopic}, field{"receipt", receipt}))
 	wantStatus(t, got, http.StatusOK)
-	wantEqual(t, "messages", c.messages(t), 0)
+	check.Equal(t, "messages", c.messages(t), 0)
 
 	// A refusal leaves the message under its lease; an unknown receipt changes nothing.
 	message, receipt := receive()
@@ -392,27 +388,23 @@ func TestCommitEndsADelivery(t *testing.T) {
 		wantStatus(t, c.commit(t, commitHead(t, id), item,
 			commitEnd(t, field{"ack", true}, field{"topic", flowTopic}, field{"receipt", end})), http.StatusOK)
 	}
-	wantEqual(t, "events", len(c.log(t, id)), 4)
-	wantEqual(t, "messages", c.messages(t), 1)
+	check.Equal(t, "events", len(c.log(t, id)), 4)
+	check.Equal(t, "messages", c.messages(t), 1)
 
 	// A failure releases it, and counts if it reached the app.
 	for _, unreached := range []bool{false, true} {
-		if _, err := c.pool.Exec(t.Context(), `
+		testdb.Exec(t, c.pool, `
 			UPDATE messages SET lease = $2, delivery_count = 5, unreached_count = 0, due_at = now() + interval '1 min' WHERE id = $1`,
-			message, receipt); err != nil {
-			t.Fatal(err)
-		}
+			message, receipt)
 		wantStatus(t, c.commit(t, commitHead(t, id), commitEnd(t, field{"retryAfter", uint16(60)}, field{"reason", "no"},
 			field{"unreached", unreached}, field{"topic", flowTopic}, field{"receipt", receipt})), http.StatusOK)
 		var lease, why string
 		var wait float64
 		var counted bool
-		if err := c.pool.QueryRow(t.Context(), `
+		check.NoError(t, c.pool.QueryRow(t.Context(), `
 			SELECT lease, last_error, extract(epoch FROM due_at - now()), (delivery_count, unreached_count) = (5, 0)
 			FROM messages WHERE id = $1`, message,
-		).Scan(&lease, &why, &wait, &counted); err != nil {
-			t.Fatal(err)
-		}
+		).Scan(&lease, &why, &wait, &counted))
 		if lease != "" || why != "the app failed: no" || wait < 30 || wait > 60 || counted == unreached {
 			t.Errorf("unreached %t: got lease %q, error %q, due in %v s, counted %t", unreached, lease, why, wait, counted)
 		}
@@ -429,9 +421,9 @@ func TestWriteKeyOfAnotherEvent(t *testing.T) {
 	hook := framed(t, "hook_created", "", marked("A", field{"correlationId", "hook_1"}, field{"hookToken", "tok"})...)
 	step := framed(t, "step_started", "", marked("A", stepMeta("step_1")...)...)
 	results := c.results(t, commitHead(t, id, repeated), hook, step, framed(t, "run_completed", ""), wait)
-	wantEqual(t, "statuses", statusesOf(results), []uint64{200, 200, 200, 409})
-	wantEqual(t, "attempt", results[1]["step"].(map[string]any)["attempt"], any(uint64(1)))
-	wantEqual(t, "events", len(c.log(t, id)), 7)
+	check.Equal(t, "statuses", statusesOf(results), []uint64{200, 200, 200, 409})
+	check.Equal(t, "attempt", results[1]["step"].(map[string]any)["attempt"], any(uint64(1)))
+	check.Equal(t, "events", len(c.log(t, id)), 7)
 }
 
 // TestFirstMessagesOfRunsAreMarked, by sends and by commits: they have what their run is made of.
@@ -441,17 +433,15 @@ func TestFirstMessagesOfRunsAreMarked(t *testing.T) {
 	id := c.newRunNext(t)
 	begins := func(where string, args ...any) (marked bool) {
 		t.Helper()
-		if err := c.pool.QueryRow(t.Context(), `SELECT begins_run FROM messages WHERE id = `+where, args...).Scan(&marked); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, c.pool.QueryRow(t.Context(), `SELECT begins_run FROM messages WHERE id = `+where, args...).Scan(&marked))
 		return marked
 	}
 	for body, first := range map[string]bool{`{"runInput":{}}`: true, "wake": false} {
 		sent := c.mustEnqueue(t, flowTopic, body, "X-Vercel-Workflow-Run-Id", id)
-		wantEqual(t, "sent "+body, begins("$1", sent), first)
+		check.Equal(t, "sent "+body, begins("$1", sent), first)
 		item := frame(t, meta(t, field{"topic", flowTopic}, field{"deploymentId", "dpl_x"}, field{"key", body}), []byte(body))
-		wantEqual(t, "statuses", statusesOf(c.results(t, commitHead(t, id), item)), []uint64{201})
-		wantEqual(t, "committed "+body, begins(`(
+		check.Equal(t, "statuses", statusesOf(c.results(t, commitHead(t, id), item)), []uint64{201})
+		check.Equal(t, "committed "+body, begins(`(
 			SELECT message_id FROM message_keys
 			WHERE project = $1 AND deployment_id = 'dpl_x' AND topic = $2 AND key = $3)`,
 			entities.DefaultProject, flowTopic, body), first)

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // takeoverMeta is the metadata of a hook_created that may take its token over.
@@ -30,7 +32,7 @@ func TestTakeoverOfHookToken(t *testing.T) {
 			c := client{newServer(t), current}
 			victim, claimer := c.newRunCurrent(t), c.newRunCurrent(t)
 			plain := c.must(t, victim, "hook_created", nil, takeoverMeta("hook_1", "tok")...)
-			wantEqual(t, "a free token", plain["event"].(map[string]any)["eventData"],
+			check.Equal(t, "a free token", plain["event"].(map[string]any)["eventData"],
 				any(map[string]any{"token": "tok", "isWebhook": false, "force": true}))
 
 			got := claim(t, c, claimer)
@@ -39,10 +41,10 @@ func TestTakeoverOfHookToken(t *testing.T) {
 				"runSpecVersion": uint64(8),
 			}
 			event := got["event"].(map[string]any)
-			wantEqual(t, "type", event["eventType"], any("hook_created"))
-			wantEqual(t, "data", event["eventData"],
+			check.Equal(t, "type", event["eventType"], any("hook_created"))
+			check.Equal(t, "data", event["eventData"],
 				any(map[string]any{"token": "tok", "isWebhook": false, "force": true, "forceClaimedFrom": from}))
-			wantEqual(t, "hook", got["hook"].(map[string]any)["claimedFrom"], any(from))
+			check.Equal(t, "hook", got["hook"].(map[string]any)["claimedFrom"], any(from))
 			for _, path := range []string{
 				"/v2/hooks/by-token?token=tok", "/v2/hooks/hook_2", "/v2/hooks?remoteRefBehavior=lazy&runId=" + claimer,
 			} {
@@ -50,12 +52,12 @@ func TestTakeoverOfHookToken(t *testing.T) {
 				if list, ok := read["data"].([]any); ok {
 					read = list[0].(map[string]any)
 				}
-				wantEqual(t, path, []any{read["hookId"], read["claimedFrom"]}, []any{"hook_2", from})
+				check.Equal(t, path, []any{read["hookId"], read["claimedFrom"]}, []any{"hook_2", from})
 			}
 			by := map[string]any{"runId": claimer, "hookId": "hook_2"}
 			log := c.log(t, victim)
 			last := log[len(log)-1].meta
-			wantEqual(t, "the victim's log", []any{last["eventType"], last["correlationId"], last["eventData"]},
+			check.Equal(t, "the victim's log", []any{last["eventType"], last["correlationId"], last["eventData"]},
 				[]any{"hook_disposed", "hook_1", map[string]any{"token": "tok", "forceClaimedBy": by}})
 
 			c.wantClaimed(t, victim, by)
@@ -78,7 +80,7 @@ func (c client) wantClaimed(t *testing.T, runID string, by map[string]any) {
 		t.Errorf("a payload for the old hook: got %d %s, want a 409 that says %v has the token", got.status, got.body, by)
 	}
 	item := c.results(t, commitHead(t, runID), framed(t, "hook_received", "devl[1]", resume...))[0]
-	wantEqual(t, "in a commit", []any{item["status"], item["error"], item["claimedBy"]},
+	check.Equal(t, "in a commit", []any{item["status"], item["error"], item["claimedBy"]},
 		[]any{uint64(http.StatusConflict), "hook-force-claimed", by})
 }
 
@@ -90,7 +92,7 @@ func TestRefusedTakeovers(t *testing.T) {
 	c.must(t, old, "hook_created", nil, ofCurrent, field{"correlationId", "hook_1"}, field{"hookToken", "tok"})
 	got := c.must(t, claimer, "hook_created", nil, takeoverMeta("hook_2", "tok")...)
 	event := got["event"].(map[string]any)
-	wantEqual(t, "the victim's version counts, not that of its events", []any{event["eventType"], event["eventData"], got["hook"]},
+	check.Equal(t, "the victim's version counts, not that of its events", []any{event["eventType"], event["eventData"], got["hook"]},
 		[]any{"hook_conflict", map[string]any{
 			"token": "tok", "conflictingRunId": old, "forceRefusedReason": "victim-spec-version",
 		}, nil})
@@ -101,13 +103,13 @@ func TestRefusedTakeovers(t *testing.T) {
 	c.must(t, other, "hook_created", nil, takeoverMeta("hook_4", "mine")...)
 	wantProblem(t, c.post(t, claimer, "hook_created", nil, takeoverMeta("hook_3", "mine")...), http.StatusConflict, "conflict")
 	held := c.get(t, "/v2/hooks/by-token?token="+url.QueryEscape("mine")).cbor(t)
-	wantEqual(t, "who has the token", held["runId"], any(other))
+	check.Equal(t, "who has the token", held["runId"], any(other))
 
 	// The repetition of a commit succeeds, with the event that it wrote.
 	key := append(takeoverMeta("hook_5", "mine"), field{"writeKey", "k"})
 	first := c.results(t, commitHead(t, claimer), framed(t, "hook_created", "", key...))[0]
 	again := c.results(t, commitHead(t, claimer, repeated), framed(t, "hook_created", "", key...))[0]
-	wantEqual(t, "repeated", again["event"], first["event"])
+	check.Equal(t, "repeated", again["event"], first["event"])
 }
 
 // TestMetadataCannotClaimATakeover: only the server says of a hook that it has lost or taken a token.

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // These tests drive every route as the current line does: with its version in every frame, of an event for a run of
@@ -61,7 +63,7 @@ func TestCurrentLinePostsEveryEvent(t *testing.T) {
 					fields[0].value = e.id
 				}
 				got := c.must(t, id, e.eventType, []byte(e.body), append(fields, ofCurrent)...)
-				wantEqual(t, "type", got["event"].(map[string]any)["eventType"], any(e.eventType))
+				check.Equal(t, "type", got["event"].(map[string]any)["eventType"], any(e.eventType))
 				entity, there := got[e.entity].(map[string]any)
 				if there != (e.entity != "") || e.status != "" && entity["status"] != e.status {
 					t.Errorf("%s: got %s %v, want it %s", e.eventType, e.entity, got[e.entity], e.status)
@@ -75,10 +77,10 @@ func TestCurrentLinePostsEveryEvent(t *testing.T) {
 			}
 			log := c.log(t, id)
 			for i, e := range log {
-				wantEqual(t, "event", []any{e.meta["eventType"], e.meta["specVersion"], e.body},
+				check.Equal(t, "event", []any{e.meta["eventType"], e.meta["specVersion"], e.body},
 					[]any{events[i].eventType, uint64(8), events[i].body})
 			}
-			wantEqual(t, "length of the log", len(log), len(events))
+			check.Equal(t, "length of the log", len(log), len(events))
 		})
 	}
 }
@@ -94,7 +96,7 @@ func TestCurrentLineWritesToRunsOfOlderLines(t *testing.T) {
 		c.must(t, id, "step_started", []byte("devl[3]"), append(stepMeta("step_1"), ofCurrent)...)
 		c.must(t, id, "step_completed", []byte("devl[5]"), append(stepMeta("step_1"), ofCurrent)...)
 		run := c.must(t, id, "run_completed", nil, ofCurrent)["run"].(map[string]any)
-		wantEqual(t, "the version of the run", run["specVersion"], any(uint64(version)))
+		check.Equal(t, "the version of the run", run["specVersion"], any(uint64(version)))
 	}
 }
 
@@ -117,11 +119,11 @@ func TestCurrentLineReads(t *testing.T) {
 	for _, r := range got.cbor(t)["results"].([]any) {
 		outcomes = append(outcomes, r.(map[string]any)["status"])
 	}
-	wantEqual(t, "batch", outcomes, []any{uint64(200), uint64(200), uint64(200)})
+	check.Equal(t, "batch", outcomes, []any{uint64(200), uint64(200), uint64(200)})
 	hook := []field{ofCurrent, {"correlationId", "hook_1"}, {"hookToken", "tok"}, {"hookIsWebhook", true}}
 	c.must(t, id, "hook_created", nil, hook...)
 	set := c.sendCBOR(t, "/v2/runs/"+id+"/attributes", field{"changes", []any{map[string]any{"key": "a", "value": "b"}}})
-	wantEqual(t, "attributes", set.cbor(t), map[string]any{"attributes": map[string]any{"a": "b"}})
+	check.Equal(t, "attributes", set.cbor(t), map[string]any{"attributes": map[string]any{"a": "b"}})
 
 	whole := "/v4/runs/" + id + "/events?sortOrder=asc&returnAll=true&remoteRefBehavior=skip-step-inputs"
 	for path, want := range map[string][]int{
@@ -130,12 +132,12 @@ func TestCurrentLineReads(t *testing.T) {
 		"/v4/events?correlationId=step_1&runId=" + id:                              {3, 4},
 	} {
 		events, end := c.get(t, path).list(t)
-		wantEqual(t, path, seqs(t, events), want)
+		check.Equal(t, path, seqs(t, events), want)
 		if _, ok := end["hasMore"]; !ok {
 			t.Errorf("%s: the sentinel does not say whether there is more", path)
 		}
 	}
-	wantEqual(t, "an event", c.get(t, "/v4/runs/"+id+"/events/"+eventID(3)).frames(t)[0].body, "devl[3]")
+	check.Equal(t, "an event", c.get(t, "/v4/runs/"+id+"/events/"+eventID(3)).frames(t)[0].body, "devl[3]")
 
 	of := "/v2/runs/" + id
 	analytics := "/v2/analytics/runs/" + id
@@ -158,22 +160,22 @@ func TestCurrentLineReads(t *testing.T) {
 		wantStatus(t, answer, http.StatusOK)
 		entity := answer.cbor(t)
 		if page, ok := entity["data"].([]any); ok {
-			wantEqual(t, path+": length", len(page), map[bool]int{false: 1, true: 7}[strings.Contains(path, "events?sortOrder")])
+			check.Equal(t, path+": length", len(page), map[bool]int{false: 1, true: 7}[strings.Contains(path, "events?sortOrder")])
 			entity = page[0].(map[string]any)
 		}
 		key, _, _ := strings.Cut(want, " ")
-		wantEqual(t, path, fmt.Sprint(key, " ", entity[key]), want)
+		check.Equal(t, path, fmt.Sprint(key, " ", entity[key]), want)
 	}
 	context := c.get(t, "/v2/hooks/by-token?token=tok").cbor(t)["resumeContext"].(map[string]any)
-	wantEqual(t, "the version by which a resumption is sent", context["runSpecVersion"], any(uint64(8)))
+	check.Equal(t, "the version by which a resumption is sent", context["runSpecVersion"], any(uint64(8)))
 	many := c.send(t, http.MethodPost, analytics+"/events/get-many", bytes.NewReader(
 		encode(t, map[string]any{"eventIds": []string{eventID(1), eventID(99)}})), "Content-Type", "application/cbor")
-	wantEqual(t, "events by ID", len(decode(t, many.body).([]any)), 1)
+	check.Equal(t, "events by ID", len(decode(t, many.body).([]any)), 1)
 
 	other, missing := c.newRunCurrent(t), newID("wrun_")
 	cancelled := c.cancel(t, []string{id, other, missing}, "enough").cbor(t)
 	outcome := func(id, outcome string) any { return map[string]any{"runId": id, "outcome": outcome} }
-	wantEqual(t, "cancelled", cancelled["results"],
+	check.Equal(t, "cancelled", cancelled["results"],
 		any([]any{outcome(id, "cancelled"), outcome(other, "cancelled"), outcome(missing, "not_found")}))
 }
 
@@ -195,9 +197,9 @@ func TestCurrentLineStreams(t *testing.T) {
 	put("", "X-Stream-Done", "true")
 	wantEnd(t, live)
 	streams := "/v2/runs/" + id + "/streams"
-	wantEqual(t, "names", strings.TrimSpace(string(c.get(t, streams).body)), `["strm_1"]`)
-	wantEqual(t, "info", c.get(t, streams+"/strm_1/info").cbor(t), map[string]any{"tailIndex": uint64(2), "done": true})
-	wantEqual(t, "chunks", len(c.get(t, streams+"/strm_1/chunks?limit=500").cbor(t)["data"].([]any)), 3)
+	check.Equal(t, "names", strings.TrimSpace(string(c.get(t, streams).body)), `["strm_1"]`)
+	check.Equal(t, "info", c.get(t, streams+"/strm_1/info").cbor(t), map[string]any{"tailIndex": uint64(2), "done": true})
+	check.Equal(t, "chunks", len(c.get(t, streams+"/strm_1/chunks?limit=500").cbor(t)["data"].([]any)), 3)
 }
 
 // leased sends a request about the lease of a delivery, which must be accepted.
@@ -218,14 +220,14 @@ func TestCurrentLineQueues(t *testing.T) {
 	key := []string{"Vqs-Idempotency-Key", "step_1:43b660d1", "Vqs-Retention-Seconds", "604800", "X-Vercel-Workflow-Run-Id", id}
 	for _, topic := range []string{flowTopic, perRun, perRun + "_step_1"} {
 		sent := a.mustEnqueue(t, topic, "a wake", key...)
-		wantEqual(t, "a repetition", a.mustEnqueue(t, topic, "a wake", key...), sent)
+		check.Equal(t, "a repetition", a.mustEnqueue(t, topic, "a wake", key...), sent)
 		first := a.next(t)
 		a.leased(t, http.MethodPatch, topic, first, `{"visibilityTimeoutSeconds":300}`)
 		first.respond <- reply{http.StatusInternalServerError, nil, nil}
 		again := a.next(t)
 		for i, d := range []delivered{first, again} {
 			got := []string{d.path, d.header.Get("Ce-Vqsmessageid"), d.header.Get("Ce-Vqsdeliverycount"), string(d.body)}
-			wantEqual(t, "delivery", got, []string{"/.well-known/workflow/v1/flow", sent, fmt.Sprint(i + 1), "a wake"})
+			check.Equal(t, "delivery", got, []string{"/.well-known/workflow/v1/flow", sent, fmt.Sprint(i + 1), "a wake"})
 		}
 		a.leased(t, http.MethodDelete, topic, again, "")
 		again.respond <- reply{http.StatusOK, nil, nil}
@@ -252,7 +254,7 @@ func TestHealthAnswerPassesUnchanged(t *testing.T) {
 		question := fmt.Sprintf(`{"queueName": "%s",  "payload":{"__healthCheck":true,"correlationId":"c%d","runId":"wrun_x"}}`, topic, i)
 		sent := a.mustEnqueue(t, topic, question, "Content-Type", "application/json", "X-Vercel-Workflow-Run-Id", "")
 		d := a.next(t)
-		wantEqual(t, "delivery", []string{d.path, d.header.Get("Content-Type"), string(d.body)},
+		check.Equal(t, "delivery", []string{d.path, d.header.Get("Content-Type"), string(d.body)},
 			[]string{"/.well-known/workflow/v1/flow", "application/json", question})
 		answer := fmt.Sprintf(`{ "healthy":true,"endpoint":"workflow","correlationId":"c%d","specVersion":%d,`+
 			`"workflowCoreVersion":"5.2.0","hookResumeInputVersion":2,"timestamp":1795225268528,"later":null}`, i, []int{8, 9, 99}[i])
@@ -264,6 +266,6 @@ func TestHealthAnswerPassesUnchanged(t *testing.T) {
 		a.leased(t, http.MethodDelete, topic, d, "")
 		d.respond <- reply{http.StatusOK, nil, nil}
 		a.gone(t, sent)
-		wantEqual(t, "answer", string(a.get(t, "/v3/runs/"+run+"/stream/"+stream).body), answer)
+		check.Equal(t, "answer", string(a.get(t, "/v3/runs/"+run+"/stream/"+stream).body), answer)
 	}
 }

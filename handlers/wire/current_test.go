@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // current is a client of the released 5 line, which announces version 8. No package of it can be recorded here, so
@@ -34,10 +36,10 @@ func TestReplaysSkipTheInputsOfSteps(t *testing.T) {
 	id := c.newRunCurrent(t)
 	large := strings.Repeat("x", 3<<20) // beyond what is read without counting it
 	got := c.must(t, id, "step_created", []byte("devl[3]"), append(stepMeta("step_1"), ofCurrent)...)
-	wantEqual(t, "step_created", got["event"].(map[string]any)["eventType"], any("step_created"))
+	check.Equal(t, "step_created", got["event"].(map[string]any)["eventType"], any("step_created"))
 	got = c.must(t, id, "step_started", nil,
 		append(stepMeta("step_1"), ofCurrent, skipping, field{"remoteRefBehavior", "resolve"})...)
-	wantEqual(t, "input of the step that starts", got["step"].(map[string]any)["input"], any([]byte("devl[3]")))
+	check.Equal(t, "input of the step that starts", got["step"].(map[string]any)["input"], any([]byte("devl[3]")))
 	c.must(t, id, "step_completed", []byte("devl[5]"), append(stepMeta("step_1"), ofCurrent)...)
 	c.must(t, id, "step_created", []byte(large), append(stepMeta("step_2"), ofCurrent)...)
 	c.must(t, id, "step_failed", []byte(large), append(stepMeta("step_2"), ofCurrent)...)
@@ -55,20 +57,20 @@ func TestReplaysSkipTheInputsOfSteps(t *testing.T) {
 		"?remoteRefBehavior=skip-step-inputs&returnAll=true": skipped,
 	} {
 		events, _ := c.get(t, "/v4/runs/"+id+"/events"+query).list(t)
-		wantEqual(t, query, bodies(events), want)
+		check.Equal(t, query, bodies(events), want)
 	}
 	events, _ := c.get(t, "/v4/events?correlationId=step_1&runId="+id+"&remoteRefBehavior=skip-step-inputs").list(t)
-	wantEqual(t, "by correlation", bodies(events), []string{"", "", "devl[5]"})
+	check.Equal(t, "by correlation", bodies(events), []string{"", "", "devl[5]"})
 	one := c.get(t, "/v4/runs/"+id+"/events/"+eventID(3)+"?remoteRefBehavior=skip-step-inputs").frames(t)
-	wantEqual(t, "an event alone", one[0].body, "devl[3]")
+	check.Equal(t, "an event alone", one[0].body, "devl[3]")
 	step := c.get(t, "/v2/runs/"+id+"/steps/step_1?remoteRefBehavior=skip-step-inputs").cbor(t)
-	wantEqual(t, "a step alone", step["input"], any([]byte("devl[3]")))
+	check.Equal(t, "a step alone", step["input"], any([]byte("devl[3]")))
 
 	start := c.send(t, http.MethodPost, "/v4/runs/"+id+"/events/run_started",
 		bytes.NewReader(frame(t, meta(t, field{"eventType", "run_started"}, ofCurrent, skipping), nil)), "Accept", framesType)
 	wantMaxEvents(t, start)
 	events, _ = start.list(t)
-	wantEqual(t, "log of a start", bodies(events), skipped)
+	check.Equal(t, "log of a start", bodies(events), skipped)
 }
 
 // TestExcerptsSkipTheInputsOfSteps: the meta of a posted event says which payloads the events in its answer have, and
@@ -93,7 +95,7 @@ func TestExcerptsSkipTheInputsOfSteps(t *testing.T) {
 					how, field{"eventsRemoteRefBehavior", behavior})
 				events := got["events"].([]any)
 				data := func(i int) map[string]any { return events[i].(map[string]any)["eventData"].(map[string]any) }
-				wantEqual(t, how.key, []any{data(0)["input"], data(1)["result"]}, want)
+				check.Equal(t, how.key, []any{data(0)["input"], data(1)["result"]}, want)
 			}
 		})
 	}
@@ -106,11 +108,11 @@ func TestExecutorDoesNotRaiseTheRun(t *testing.T) {
 	id, claimer := newID("wrun_"), c.newRunCurrent(t)
 	c.must(t, id, "run_created", []byte("devl[1]"), append(creation("w"), field{"specVersion", 6})...)
 	got := c.must(t, id, "run_started", nil, ofCurrent, field{"skipPreload", true}, field{"executorSpecVersion", 8})
-	wantEqual(t, "version after the start", got["run"].(map[string]any)["specVersion"], any(uint64(6)))
-	wantEqual(t, "version", c.get(t, "/v2/runs/"+id).cbor(t)["specVersion"], any(uint64(6)))
+	check.Equal(t, "version after the start", got["run"].(map[string]any)["specVersion"], any(uint64(6)))
+	check.Equal(t, "version", c.get(t, "/v2/runs/"+id).cbor(t)["specVersion"], any(uint64(6)))
 	c.must(t, id, "hook_created", nil, ofCurrent, field{"correlationId", "hook_1"}, field{"hookToken", "tok"})
 	got = c.must(t, claimer, "hook_created", nil, takeoverMeta("hook_2", "tok")...)
-	wantEqual(t, "a takeover of its token", got["event"].(map[string]any)["eventType"], any("hook_conflict"))
+	check.Equal(t, "a takeover of its token", got["event"].(map[string]any)["eventType"], any("hook_conflict"))
 }
 
 // TestNewMetadataIsNoEventData: what only the transport or the client's telemetry needs is not kept. What a client of a
@@ -135,10 +137,10 @@ func TestNewMetadataIsNoEventData(t *testing.T) {
 
 	log := c.log(t, id)
 	data := func(seq int) any { return log[seq-1].meta["eventData"] }
-	wantEqual(t, "run_started", data(2), nil)
-	wantEqual(t, "step_failed", data(4), data(3))
-	wantEqual(t, "hook_created", data(5), any(map[string]any{"token": "tok", "nodeVersion": "24"}))
-	wantEqual(t, "run_cancelled", data(6), any(map[string]any{"cancelReason": "enough"}))
+	check.Equal(t, "run_started", data(2), nil)
+	check.Equal(t, "step_failed", data(4), data(3))
+	check.Equal(t, "hook_created", data(5), any(map[string]any{"token": "tok", "nodeVersion": "24"}))
+	check.Equal(t, "run_cancelled", data(6), any(map[string]any{"cancelReason": "enough"}))
 	run := c.get(t, "/v2/runs/"+id).cbor(t)
-	wantEqual(t, "version of the run", fmt.Sprint(run["specVersion"]), "8")
+	check.Equal(t, "version of the run", fmt.Sprint(run["specVersion"]), "8")
 }

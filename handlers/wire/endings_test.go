@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities/codec"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // await waits for the end of a run and sends the answer to the channel.
@@ -35,7 +36,7 @@ func TestAwaitRunReturnsAtEndOrTimeout(t *testing.T) { // §3.14
 				t.Errorf("%s: answered after %s", query, took)
 			}
 			plain := c.get(t, "/v2/runs/"+id+"?"+query)
-			wantEqual(t, "run", got.cbor(t), plain.cbor(t))
+			check.Equal(t, "run", got.cbor(t), plain.cbor(t))
 		}
 	})
 	t.Run("rejects invalid requests", func(t *testing.T) {
@@ -78,12 +79,12 @@ func TestAwaitRunReturnsAtEndOrTimeout(t *testing.T) { // §3.14
 			}
 			for i, ended := range waiting {
 				run := (<-ended).cbor(t)
-				wantEqual(t, "status", run["status"], any(status))
+				check.Equal(t, "status", run["status"], any(status))
 				if _, resolved := run["input"]; resolved != (i == 1) {
 					t.Errorf("waiter %d: input is there: %t", i, resolved)
 				}
 			}
-			wantEqual(t, "after the end", (<-c.await(t, id, "waitMs=50000")).cbor(t)["status"], any(status))
+			check.Equal(t, "after the end", (<-c.await(t, id, "waitMs=50000")).cbor(t)["status"], any(status))
 		}
 	})
 	t.Run("answers when the server stops", func(t *testing.T) {
@@ -91,7 +92,7 @@ func TestAwaitRunReturnsAtEndOrTimeout(t *testing.T) { // §3.14
 		c.drain()
 		got := <-waiting
 		wantStatus(t, got, http.StatusOK)
-		wantEqual(t, "status", got.cbor(t)["status"], any("running"))
+		check.Equal(t, "status", got.cbor(t)["status"], any("running"))
 	})
 }
 
@@ -130,7 +131,7 @@ func TestBulkCancelReportsEachRun(t *testing.T) { // §3.15
 	}
 	got := c.cancel(t, ids, "no longer wanted")
 	wantStatus(t, got, http.StatusOK)
-	wantEqual(t, "answer", got.cbor(t), map[string]any{
+	check.Equal(t, "answer", got.cbor(t), map[string]any{
 		"summary": map[string]any{
 			"requested": uint64(6), "cancelled": uint64(2), "alreadyCancelled": uint64(1), "notCancellable": uint64(2),
 			"notFound": uint64(1), "failed": uint64(0),
@@ -142,17 +143,17 @@ func TestBulkCancelReportsEachRun(t *testing.T) { // §3.15
 	})
 	for id, n := range map[string]int{running: 4, pending: 2, done: 2, cancelled: 2} {
 		log := c.log(t, id)
-		wantEqual(t, "length of the log", len(log), n)
+		check.Equal(t, "length of the log", len(log), n)
 		if last := log[n-1].meta; (id == running || id == pending) != cmpData(last, "run_cancelled", "no longer wanted") {
 			t.Errorf("the log ends in %v", last)
 		}
 	}
-	wantEqual(t, "version of the event", c.log(t, running)[3].meta["specVersion"], any(uint64(7)))
+	check.Equal(t, "version of the event", c.log(t, running)[3].meta["specVersion"], any(uint64(7)))
 	wantProblem(t, c.get(t, "/v2/hooks/by-token?token=tok"), http.StatusNotFound, "hook_not_found")
 
 	again := c.cancel(t, []string{running}, "").cbor(t)
-	wantEqual(t, "again", again["results"], any([]any{result(running, "already_cancelled")}))
-	wantEqual(t, "length of the log after it", len(c.log(t, running)), 4)
+	check.Equal(t, "again", again["results"], any([]any{result(running, "already_cancelled")}))
+	check.Equal(t, "length of the log after it", len(c.log(t, running)), 4)
 	quiet := c.newRun(t)
 	wantStatus(t, c.cancel(t, []string{quiet}, ""), http.StatusOK)
 	if data, ok := c.log(t, quiet)[1].meta["eventData"]; ok {
@@ -196,10 +197,10 @@ func TestBulkCancelRejectsInvalidRequests(t *testing.T) { // §3.15
 			t.Errorf("%s: got %d %s, want 400", name, got.status, got.body)
 		}
 	}
-	wantEqual(t, "status", c.get(t, "/v2/runs/"+id).cbor(t)["status"], any("pending"))
+	check.Equal(t, "status", c.get(t, "/v2/runs/"+id).cbor(t)["status"], any("pending"))
 	most := c.cancel(t, append(many[:499:499], id), strings.Repeat("ä", 512))
 	wantStatus(t, most, http.StatusOK)
-	wantEqual(t, "not found of 500", most.cbor(t)["summary"].(map[string]any)["notFound"], any(uint64(499)))
+	check.Equal(t, "not found of 500", most.cbor(t)["summary"].(map[string]any)["notFound"], any(uint64(499)))
 }
 
 func TestAttributesAreChangedFromOutside(t *testing.T) { // endpoint 20
@@ -212,10 +213,10 @@ func TestAttributesAreChangedFromOutside(t *testing.T) { // endpoint 20
 	}
 	got := set(id, []any{change("tier", nil), change("who", "ops")})
 	wantStatus(t, got, http.StatusOK)
-	wantEqual(t, "answer", got.cbor(t), map[string]any{"attributes": map[string]any{"who": "ops", "$r": "0"}})
-	wantEqual(t, "run", c.get(t, "/v2/runs/"+id).cbor(t)["attributes"], any(map[string]any{"who": "ops", "$r": "0"}))
+	check.Equal(t, "answer", got.cbor(t), map[string]any{"attributes": map[string]any{"who": "ops", "$r": "0"}})
+	check.Equal(t, "run", c.get(t, "/v2/runs/"+id).cbor(t)["attributes"], any(map[string]any{"who": "ops", "$r": "0"}))
 	last := c.log(t, id)[2]
-	wantEqual(t, "event", last.meta, map[string]any{
+	check.Equal(t, "event", last.meta, map[string]any{
 		"eventId": eventID(3), "runId": id, "eventType": "attr_set", "specVersion": uint64(7), "createdAt": shown(t0),
 		// A replay ignores changes by steps, but would fail on a change by the workflow that its code did not make.
 		"eventData": map[string]any{
@@ -243,7 +244,7 @@ func TestAttributesAreChangedFromOutside(t *testing.T) { // endpoint 20
 			t.Errorf("%s: got %d %s, want 400", name, got.status, got.body)
 		}
 	}
-	wantEqual(t, "length of the log", len(c.log(t, id)), 5)
+	check.Equal(t, "length of the log", len(c.log(t, id)), 5)
 	wantProblem(t, set(newID("wrun_"), []any{change("a", "1")}), http.StatusNotFound, "run_not_found")
 	c.must(t, id, "run_completed", nil)
 	wantProblem(t, set(id, []any{change("a", "1")}), http.StatusConflict, "conflict")
@@ -310,7 +311,5 @@ func TestConcurrentBulkCancelsEndEachRunOnce(t *testing.T) {
 		}
 		cancelled += uint64(min(1, ends["run_cancelled"]))
 	}
-	if claimed != cancelled {
-		t.Errorf("%d runs were cancelled, but %d answers report it", cancelled, claimed)
-	}
+	check.Equal(t, "cancelled runs that answers report", claimed, cancelled)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // TestEventsAreEncodedLikeMaps compares the encoding of events, field by field, with that of the maps that they stand
@@ -16,10 +17,7 @@ func TestEventsAreEncodedLikeMaps(t *testing.T) {
 	t.Parallel()
 	at := time.UnixMilli(1795225268528)
 	wireAt := codec.NewTime(at)
-	extra, err := codec.Marshal(map[string]any{"stepName": "replaced", "own": []codec.Int{1, 2}, "result": "replaced too"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	extra := check.Value(codec.Marshal(map[string]any{"stepName": "replaced", "own": []codec.Int{1, 2}, "result": "replaced too"}))(t)
 	created := entities.Event{
 		RunID: "wrun_1", Seq: 3, Type: entities.EventStepCreated, CorrelationID: "step_1", SpecVersion: 5, CreatedAt: at,
 	}
@@ -75,10 +73,7 @@ func TestEventsAreEncodedLikeMaps(t *testing.T) {
 			"allowReservedAttributes": true,
 		})},
 	} {
-		want, err := codec.Marshal(c.want)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := check.Value(codec.Marshal(c.want))(t)
 		got, err := w.appendResolved(nil, new(read.RowOf(&c.event)))
 		if err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%s: got  %x, error %v\nwant %x", name, got, err, want)
@@ -114,10 +109,7 @@ func TestSharedDataIsEncodedOnce(t *testing.T) {
 			for i := range data {
 				for _, extra := range [][]byte{nil, {0xa1, 0x61, 0x78, 0x01}} { // {x: 1}
 					row := read.Row{RunID: "wrun_1", Seq: 1, Type: typ, SpecVersion: 5, Data: &data[i], Extra: extra}
-					want, err := new(eventEncoder).append(nil, &row)
-					if err != nil {
-						t.Fatal(err)
-					}
+					want := check.Value(new(eventEncoder).append(nil, &row))(t)
 					if got, err := w.append(nil, &row); err != nil || !bytes.Equal(got, want) {
 						t.Fatalf("%s: got  %x, error %v\nwant %x", typ, got, err, want)
 					}

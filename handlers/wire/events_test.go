@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/url"
 	"testing"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // runOfFive creates a run with five events, one with a payload and extra data.
@@ -23,9 +25,7 @@ func seqs(t *testing.T, events []event) []int {
 	list := []int{}
 	for _, e := range events {
 		var n int
-		if _, err := fmt.Sscanf(e.meta["eventId"].(string), "evnt_%d", &n); err != nil {
-			t.Fatal(err)
-		}
+		check.Value(fmt.Sscanf(e.meta["eventId"].(string), "evnt_%d", &n))(t)
 		list = append(list, n)
 	}
 	return list
@@ -95,8 +95,8 @@ func TestEventsAreListedInPages(t *testing.T) { // §2.4
 			got := client{s, tt.agent}.get(t, "/v4/runs/"+id+"/events?"+tt.query)
 			wantStatus(t, got, http.StatusOK)
 			events, end := got.list(t)
-			wantEqual(t, "events", seqs(t, events), tt.seqs)
-			wantEqual(t, "sentinel", end, tt.end)
+			check.Equal(t, "events", seqs(t, events), tt.seqs)
+			check.Equal(t, "sentinel", end, tt.end)
 		})
 	}
 }
@@ -139,23 +139,19 @@ func TestLazyOmitsOnlyPayloads(t *testing.T) {
 	for _, e := range resolved {
 		bodies = append(bodies, e.body)
 	}
-	wantEqual(t, "payloads", bodies, []string{"devl[1]", "", "devl[3]", "", "devl[5]"})
+	check.Equal(t, "payloads", bodies, []string{"devl[1]", "", "devl[3]", "", "devl[5]"})
 	lazy, _ := c.get(t, path+"?remoteRefBehavior=lazy").list(t)
 	for i, e := range lazy {
-		wantEqual(t, "lazy payload", e.body, "")
-		wantEqual(t, "lazy meta", e.meta, resolved[i].meta)
+		check.Equal(t, "lazy payload", e.body, "")
+		check.Equal(t, "lazy meta", e.meta, resolved[i].meta)
 		one := c.get(t, path+"/"+eventID(i+1)).frames(t)
-		wantEqual(t, "single event's payload", one[0].body, bodies[i])
-		wantEqual(t, "single event's meta", one[0].meta, resolved[i].meta)
+		check.Equal(t, "single event's payload", one[0].body, bodies[i])
+		check.Equal(t, "single event's meta", one[0].meta, resolved[i].meta)
 		one = c.get(t, path+"/"+eventID(i+1)+"?remoteRefBehavior=lazy").frames(t)
-		wantEqual(t, "lazy single event's payload", one[0].body, "")
-		if len(one) != 1 {
-			t.Errorf("got %d frames, want one and no sentinel", len(one))
-		}
+		check.Equal(t, "lazy single event's payload", one[0].body, "")
+		check.Equal(t, "frames", len(one), 1)
 	}
-	if len(lazy) != len(resolved) {
-		t.Errorf("got %d lazy events, want %d", len(lazy), len(resolved))
-	}
+	check.Equal(t, "lazy events", len(lazy), len(resolved))
 }
 
 // TestPayloadsAreReturnedUnchanged, including binary and empty ones (I10).
@@ -178,9 +174,7 @@ func TestPayloadsAreReturnedUnchanged(t *testing.T) {
 			t.Errorf("payload %d: got %d bytes, want the %d that were sent", i, len(e.body), len(want[i]))
 		}
 	}
-	if len(events) != len(want) {
-		t.Errorf("got %d events, want %d", len(events), len(want))
-	}
+	check.Equal(t, "events", len(events), len(want))
 }
 
 func TestEventsAreListedByCorrelationID(t *testing.T) { // endpoint 4
@@ -224,10 +218,10 @@ func TestEventsAreListedByCorrelationID(t *testing.T) { // endpoint 4
 			got := c.get(t, "/v4/events?"+tt.query)
 			wantStatus(t, got, http.StatusOK)
 			events, end := got.list(t)
-			wantEqual(t, "events", seqs(t, events), tt.seqs)
-			wantEqual(t, "sentinel", end, tt.end)
+			check.Equal(t, "events", seqs(t, events), tt.seqs)
+			check.Equal(t, "sentinel", end, tt.end)
 			for _, e := range events {
-				wantEqual(t, "run", e.meta["runId"], any(tt.runID))
+				check.Equal(t, "run", e.meta["runId"], any(tt.runID))
 			}
 		})
 	}
@@ -247,6 +241,6 @@ func TestPreloadOfLongLogIsItsFirstPage(t *testing.T) {
 		t.Errorf("got %d events, hasMore %v, cursor %v; want what fits into a page", n, got["hasMore"], got["cursor"])
 	}
 	rest, end := c.get(t, "/v4/runs/"+id+"/events?cursor=eid:"+eventID(3)).list(t)
-	wantEqual(t, "the rest", seqs(t, rest), []int{4, 5})
-	wantEqual(t, "hasMore", end["hasMore"], any(false))
+	check.Equal(t, "the rest", seqs(t, rest), []int{4, 5})
+	check.Equal(t, "hasMore", end["hasMore"], any(false))
 }

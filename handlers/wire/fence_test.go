@@ -8,9 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/stepwell-dev/stepwell/handlers"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // ofFence is the version of clients whose runs have a fence.
@@ -154,9 +153,7 @@ func wantSuperseded(t *testing.T, got answer, seq, inBand int) {
 		Code, Message  string
 		Seq, SeqInBand int
 	}
-	if err := json.Unmarshal(got.body, &p); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, json.Unmarshal(got.body, &p))
 	if got.status != http.StatusPreconditionFailed || p.Code != "in-band-superseded" || p.Seq != seq || p.SeqInBand != inBand {
 		t.Errorf("got %d %s, want 412 with %d and %d", got.status, got.body, seq, inBand)
 	}
@@ -187,12 +184,12 @@ func TestFenceConformance(t *testing.T) {
 	wantStatus(t, o.outside(t, "step_started", "", created, name, field{"attempt", 1}), http.StatusOK)
 	o.wantCounters(t, 4, 3)
 	repeated := o.write(t, "run_started", "", field{"skipPreload", true})
-	wantEqual(t, "allocated by a repeat", repeated["allocated"], any(uint64(0)))
+	check.Equal(t, "allocated by a repeat", repeated["allocated"], any(uint64(0)))
 	o.wantCounters(t, 4, 3)
 
 	next := o.write(t, "wait_created", "", field{"correlationId", "wait_1"}, field{"resumeAt", t0},
 		field{"creatorMessageId", "msg_1"})
-	wantEqual(t, "position", next["event"].(map[string]any)["eventId"], any(eventID(5)))
+	check.Equal(t, "position", next["event"].(map[string]any)["eventId"], any(eventID(5)))
 	o.wantCounters(t, 5, 4)
 }
 
@@ -220,7 +217,7 @@ func TestFenceFieldsReturn(t *testing.T) {
 				want[f.key] = uint64(n)
 			}
 		}
-		wantEqual(t, c.eventType, answer["event"].(map[string]any)["eventData"], any(want))
+		check.Equal(t, c.eventType, answer["event"].(map[string]any)["eventData"], any(want))
 	}
 	events, _ := o.get(t, "/v5/runs/"+o.run+"/events").list(t)
 	data := events[2].meta["eventData"].(map[string]any)
@@ -228,9 +225,9 @@ func TestFenceFieldsReturn(t *testing.T) {
 		t.Errorf("the log has %v", data)
 	}
 	one := o.get(t, "/v5/runs/"+o.run+"/events/"+eventID(3)).frames(t)
-	wantEqual(t, "one event", one[0].meta, events[2].meta)
+	check.Equal(t, "one event", one[0].meta, events[2].meta)
 	step := o.get(t, "/v2/runs/"+o.run+"/steps/step_1").cbor(t)
-	wantEqual(t, "attempt of the step", step["attempt"], any(uint64(2)))
+	check.Equal(t, "attempt of the step", step["attempt"], any(uint64(2)))
 }
 
 // TestFenceReportsSkippedEvents: an in-band answer brings every event between what its writer knew and its own.
@@ -252,23 +249,23 @@ func TestFenceReportsSkippedEvents(t *testing.T) {
 	attribute(1)
 	attribute(2)
 	answer := o.write(t, "step_created", "devl[1]", of("step_created", "step_1")...)
-	wantEqual(t, "skipped by an event", ids(answer), []string{eventID(3), eventID(4)})
+	check.Equal(t, "skipped by an event", ids(answer), []string{eventID(3), eventID(4)})
 	if _, ok := answer["cursor"]; !ok || answer["hasMore"] != false {
 		t.Errorf("the report is incomplete: %v", answer)
 	}
-	wantEqual(t, "position", o.seq, 5)
+	check.Equal(t, "position", o.seq, 5)
 
 	attribute(3)
 	statuses, answer := o.batched(t, of("step_created", "step_1"), of("step_created", "step_2"),
 		of("step_started", "step_2", field{"attempt", 1}, field{"startReason", "first"}), of("step_started", "step_1"))
-	wantEqual(t, "statuses", statuses, []int{409, 200, 200, 409})
-	wantEqual(t, "skipped by a batch", ids(answer), []string{eventID(6)})
-	wantEqual(t, "allocated", answer["allocated"], any(uint64(2)))
+	check.Equal(t, "statuses", statuses, []int{409, 200, 200, 409})
+	check.Equal(t, "skipped by a batch", ids(answer), []string{eventID(6)})
+	check.Equal(t, "allocated", answer["allocated"], any(uint64(2)))
 	o.wantCounters(t, 8, 5)
-	wantEqual(t, "known", [2]int{o.seq, o.inBand}, [2]int{8, 5})
+	check.Equal(t, "known", [2]int{o.seq, o.inBand}, [2]int{8, 5})
 
 	_, answer = o.batched(t, of("step_created", "step_1"))
-	wantEqual(t, "allocated by nothing", answer["allocated"], any(uint64(0)))
+	check.Equal(t, "allocated by nothing", answer["allocated"], any(uint64(0)))
 
 	attribute(4)
 	o.seq = 1 // it knows less than an answer can report, if that is limited
@@ -290,19 +287,19 @@ func TestFenceOfCommits(t *testing.T) {
 	}
 	created := event(of("step_created", "a", field{"inline", true}))
 	results := o.results(t, commitHead(t, o.run), created, sentMessage(t, stepTopic, ""))
-	wantEqual(t, "statuses", statusesOf(results), []uint64{200, 201})
-	wantEqual(t, "allocated", results[0]["allocated"], any(uint64(1)))
+	check.Equal(t, "statuses", statusesOf(results), []uint64{200, 201})
+	check.Equal(t, "allocated", results[0]["allocated"], any(uint64(1)))
 	o.wantCounters(t, 3, 3)
 
 	before := o.messages(t)
 	stale := event(of("step_created", "b"))
 	for _, head := range [][]byte{commitHead(t, o.run), commitHead(t, o.run, repeated)} {
 		results = o.results(t, head, sentMessage(t, stepTopic, ""), stale, sentMessage(t, stepTopic, ""))
-		wantEqual(t, "statuses", statusesOf(results), []uint64{201, 412})
-		wantEqual(t, "refusal", [3]any{results[1]["error"], results[1]["seq"], results[1]["seqInBand"]},
+		check.Equal(t, "statuses", statusesOf(results), []uint64{201, 412})
+		check.Equal(t, "refusal", [3]any{results[1]["error"], results[1]["seq"], results[1]["seqInBand"]},
 			[3]any{"in-band-superseded", uint64(3), uint64(3)})
 	}
-	wantEqual(t, "messages before the refusal", o.messages(t)-before, 2)
+	check.Equal(t, "messages before the refusal", o.messages(t)-before, 2)
 	o.wantCounters(t, 3, 3)
 	o.seq, o.inBand = 3, 3
 	o.write(t, "step_created", "", of("step_created", "b")...)
@@ -315,7 +312,7 @@ func TestServerNamesItsSpecVersion(t *testing.T) {
 	for want, s := range map[string]*server{"8": newServer(t), "9": newFenceServer(t)} {
 		got := client{s, next}.commit(t, frame(t, meta(t, field{"world", uint16(1)}), nil), commitEnd(t))
 		wantStatus(t, got, http.StatusOK)
-		wantEqual(t, "the newest spec version", got.header.Get("Stepwell-Spec"), want)
+		check.Equal(t, "the newest spec version", got.header.Get("Stepwell-Spec"), want)
 	}
 }
 
@@ -331,7 +328,7 @@ func TestFenceOfBatch(t *testing.T) {
 	stale.inBand = 1
 	wantSuperseded(t, stale.tryBatch(t, whole...), 2, 2)
 	statuses, _ := o.batched(t, whole...)
-	wantEqual(t, "statuses", statuses, []int{200, 200, 200, 200, 200})
+	check.Equal(t, "statuses", statuses, []int{200, 200, 200, 200, 200})
 	o.wantCounters(t, 7, 7)
 	wantSuperseded(t, stale.tryBatch(t, whole...), 7, 7)
 	o.wantCounters(t, 7, 7)
@@ -356,7 +353,7 @@ func TestRacingOrchestrators(t *testing.T) {
 			wantSuperseded(t, got, 3, 3)
 		}
 	}
-	wantEqual(t, "winners", won, 1)
+	check.Equal(t, "winners", won, 1)
 	o.wantCounters(t, 3, 3)
 }
 
@@ -369,7 +366,7 @@ func TestLateEventsOfFence(t *testing.T) {
 	for _, late := range [][]field{of("step_completed", "a"), of("step_failed", "b"), of("wait_completed", "w")} {
 		got := o.outside(t, late[0].value.(string), "", late...)
 		wantStatus(t, got, http.StatusOK)
-		wantEqual(t, "allocated", got.cbor(t)["allocated"], any(uint64(1)))
+		check.Equal(t, "allocated", got.cbor(t)["allocated"], any(uint64(1)))
 	}
 	for _, early := range [][]field{
 		of("step_created", "c"), of("step_started", "a"), of("step_retrying", "a"), of("wait_created", "x", field{"resumeAt", t0}),
@@ -394,16 +391,16 @@ func TestFenceRoutes(t *testing.T) {
 	wantProblem(t, got, http.StatusBadRequest, "invalid_request")
 	o.wantCounters(t, 2, 2)
 	events, end := o.get(t, "/v4/runs/"+o.run+"/events").list(t) // read by an old client
-	wantEqual(t, "events", len(events), 2)
-	wantEqual(t, "snapshot", end["snapshot"], nil)
+	check.Equal(t, "events", len(events), 2)
+	check.Equal(t, "snapshot", end["snapshot"], nil)
 
 	old := &orchestrator{client: client{s, next}, run: client{s, next}.newRunNext(t), seq: 2, inBand: 7}
 	answer := old.try(t, "step_created", "devl[1]", of("step_created", "a")...).cbor(t)
-	wantEqual(t, "allocated in a run without a fence", answer["allocated"], nil)
+	check.Equal(t, "allocated in a run without a fence", answer["allocated"], nil)
 	wantStatus(t, old.to(t, "/v5", "run_started", "", []field{ofFence}), http.StatusOK)
 	_, end = old.get(t, "/v5/runs/"+old.run+"/events").list(t)
-	wantEqual(t, "snapshot of a run without a fence", end["snapshot"], nil)
-	wantEqual(t, "one event", len(old.get(t, "/v5/runs/"+old.run+"/events/"+eventID(1)).frames(t)), 1)
+	check.Equal(t, "snapshot of a run without a fence", end["snapshot"], nil)
+	check.Equal(t, "one event", len(old.get(t, "/v5/runs/"+old.run+"/events/"+eventID(1)).frames(t)), 1)
 	got = old.tryBatch(t, of("step_created", "b"), of("step_started", "b"), of("step_completed", "b"))
 	wantProblem(t, got, http.StatusBadRequest, "invalid_request") // as on the routes of version 4
 
@@ -416,7 +413,7 @@ func TestFenceStartsRun(t *testing.T) {
 	o := &orchestrator{client: client{newFenceServer(t), fenceAgent}, run: newID("wrun_"), seq: 1, inBand: 1}
 	o.write(t, "run_started", "devl[1]", append([]field{{"skipPreload", true}}, ofNewRun...)...)
 	o.wantCounters(t, 2, 2)
-	wantEqual(t, "known", o.inBand, 2)
+	check.Equal(t, "known", o.inBand, 2)
 
 	frames := o.send(t, http.MethodPost, "/v5/runs/"+o.run+"/events/run_started",
 		bytes.NewReader(frame(t, meta(t, field{"eventType", "run_started"}, ofFence), nil)),
@@ -439,7 +436,5 @@ func TestFenceIsServedOnlyIfSet(t *testing.T) {
 		}
 	}
 	wantProblem(t, o.get(t, "/v5/runs/"+o.run+"/events"), http.StatusBadRequest, "spec_version")
-	if diff := cmp.Diff(http.StatusNotFound, o.get(t, "/v2/runs/"+o.run).status); diff != "" {
-		t.Errorf("the run was created (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "the run was created", o.get(t, "/v2/runs/"+o.run).status, http.StatusNotFound)
 }

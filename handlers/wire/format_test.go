@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
-	"github.com/google/go-cmp/cmp"
 	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities/codec"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // The tests write and read the format without package codec, so that an error in it cannot cancel itself out. Only
@@ -58,11 +58,7 @@ func encode(t *testing.T, v any) []byte {
 	case time.Time:
 		return encode(t, codec.NewTime(v))
 	}
-	data, err := codec.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
+	return check.Value(codec.Marshal(v))(t)
 }
 
 func frame(t *testing.T, meta, body []byte) []byte {
@@ -75,10 +71,7 @@ func frame(t *testing.T, meta, body []byte) []byte {
 // decode decodes CBOR into plain Go values. Only tagged dates become time.Time.
 func decode(t *testing.T, data []byte) any {
 	t.Helper()
-	mode, err := cbor.DecOptions{DefaultMapType: reflect.TypeFor[map[string]any]()}.DecMode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	mode := check.Value(cbor.DecOptions{DefaultMapType: reflect.TypeFor[map[string]any]()}.DecMode())(t)
 	var v any
 	if err := mode.Unmarshal(data, &v); err != nil {
 		t.Fatalf("decode %x: %v", data, err)
@@ -183,13 +176,6 @@ func wantStatus(t *testing.T, got answer, status int) {
 	t.Helper()
 	if got.status != status {
 		t.Fatalf("got %d %s, want %d", got.status, got.body, status)
-	}
-}
-
-func wantEqual(t *testing.T, what string, got, want any) {
-	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // FuzzMessage ensures that queue headers never cause panics or server errors, and that valid ones are stored unchanged.
@@ -114,21 +115,12 @@ func batchOf(t testing.TB, messages ...message.Message) []byte {
 	t.Helper()
 	var body bytes.Buffer
 	w := multipart.NewWriter(&body)
-	if err := w.SetBoundary("b"); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, w.SetBoundary("b"))
 	for _, m := range messages {
-		part, err := w.CreatePart(textproto.MIMEHeader{"Vqs-Idempotency-Key": {m.Key}, "Content-Type": {"application/cbor"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := part.Write(m.Body); err != nil {
-			t.Fatal(err)
-		}
+		part := check.Value(w.CreatePart(textproto.MIMEHeader{"Vqs-Idempotency-Key": {m.Key}, "Content-Type": {"application/cbor"}}))(t)
+		check.Value(part.Write(m.Body))(t)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, w.Close())
 	return body.Bytes()
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities/codec"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 func TestRetainedHookKeepsItsTokenAfterTheRun(t *testing.T) { // §3.8
@@ -24,8 +25,8 @@ func TestRetainedHookKeepsItsTokenAfterTheRun(t *testing.T) { // §3.8
 		"runId": id, "hookId": "hook_1", "token": "tok", "ownerId": "", "projectId": "default", "environment": "",
 		"isWebhook": false, "isSystem": true, "specVersion": uint64(7), "createdAt": shown(t0), "tokenRetentionUntil": until,
 	}
-	wantEqual(t, "posted hook", got["hook"], any(hook))
-	wantEqual(t, "data", got["event"].(map[string]any)["eventData"], any(map[string]any{
+	check.Equal(t, "posted hook", got["hook"], any(hook))
+	check.Equal(t, "data", got["event"].(map[string]any)["eventData"], any(map[string]any{
 		"token": "tok", "isSystem": true, "tokenRetentionUntil": until,
 	}))
 	c.must(t, id, "run_completed", nil)
@@ -33,16 +34,16 @@ func TestRetainedHookKeepsItsTokenAfterTheRun(t *testing.T) { // §3.8
 	byToken := "/v2/hooks/by-token?token=tok"
 	wantThere := func(when string) {
 		t.Helper()
-		wantEqual(t, when, c.get(t, "/v2/hooks/hook_1").cbor(t), whole)
-		wantEqual(t, when+", by token", c.get(t, byToken).cbor(t)["hookId"], any("hook_1"))
-		wantEqual(t, when+", in the list", c.get(t, "/v2/hooks?runId="+id).cbor(t)["data"], any([]any{whole}))
+		check.Equal(t, when, c.get(t, "/v2/hooks/hook_1").cbor(t), whole)
+		check.Equal(t, when+", by token", c.get(t, byToken).cbor(t)["hookId"], any("hook_1"))
+		check.Equal(t, when+", in the list", c.get(t, "/v2/hooks?runId="+id).cbor(t)["data"], any([]any{whole}))
 	}
 	wantThere("after the end")
 	received := c.post(t, id, "hook_received", []byte("x"), field{"correlationId", "hook_1"})
 	wantProblem(t, received, http.StatusNotFound, "hook_not_found")
 	lost := create(other, "hook_2")
-	wantEqual(t, "a claim", lost["event"].(map[string]any)["eventType"], any("hook_conflict"))
-	wantEqual(t, "its data", lost["event"].(map[string]any)["eventData"], any(map[string]any{"token": "tok", "conflictingRunId": id}))
+	check.Equal(t, "a claim", lost["event"].(map[string]any)["eventType"], any("hook_conflict"))
+	check.Equal(t, "its data", lost["event"].(map[string]any)["eventData"], any(map[string]any{"token": "tok", "conflictingRunId": id}))
 
 	c.advance(time.Hour - time.Millisecond)
 	wantThere("a millisecond before the end of its time")
@@ -50,10 +51,10 @@ func TestRetainedHookKeepsItsTokenAfterTheRun(t *testing.T) { // §3.8
 	for _, path := range []string{"/v2/hooks/hook_1", byToken} {
 		wantProblem(t, c.get(t, path), http.StatusNotFound, "hook_not_found")
 	}
-	wantEqual(t, "list", c.get(t, "/v2/hooks?runId="+id).cbor(t)["data"], any([]any{}))
+	check.Equal(t, "list", c.get(t, "/v2/hooks?runId="+id).cbor(t)["data"], any([]any{}))
 	wantProblem(t, c.post(t, id, "hook_disposed", nil, field{"correlationId", "hook_1"}), http.StatusNotFound, "hook_not_found")
 	won := create(other, "hook_3")
-	wantEqual(t, "a claim afterwards", won["event"].(map[string]any)["eventType"], any("hook_created"))
+	check.Equal(t, "a claim afterwards", won["event"].(map[string]any)["eventType"], any("hook_created"))
 }
 
 func TestTokenRetentionIsLimited(t *testing.T) { // §3.8
@@ -111,13 +112,13 @@ func TestResumeIsIdempotent(t *testing.T) { // §3.8
 	}
 	first := resume("hook_1", "res_1", "d1")
 	wantEventHeaders(t, first, id, 5, shown(t0))
-	wantEqual(t, "event", first.cbor(t)["event"], any(stored))
+	check.Equal(t, "event", first.cbor(t)["event"], any(stored))
 	wantRepeat := func(when string) {
 		t.Helper()
 		c.advance(time.Second)
 		again := resume("hook_1", "res_1", "d1")
 		wantEventHeaders(t, again, id, 5, shown(t0))
-		wantEqual(t, when, again.cbor(t)["event"], any(stored))
+		check.Equal(t, when, again.cbor(t)["event"], any(stored))
 	}
 	wantRepeat("again")
 	wantProblem(t, resume("hook_1", "res_1", "d2"), http.StatusConflict, "conflict")
@@ -125,13 +126,13 @@ func TestResumeIsIdempotent(t *testing.T) { // §3.8
 	wantFrames(t, "frame", c.log(t, id)[4:5], event{stored, "devl[5]"})
 	framed := c.postFrames(t, id, "hook_received", []byte("devl[5]"), field{"correlationId", "hook_1"}, field{"hookToken", "hook_1"},
 		field{"resumeId", "res_1"}, field{"resumePayloadDigest", "d1"})
-	wantEqual(t, "who accepts frames is answered so, too", framed.cbor(t)["event"], any(stored))
+	check.Equal(t, "who accepts frames is answered so, too", framed.cbor(t)["event"], any(stored))
 	c.must(t, id, "hook_disposed", nil, field{"correlationId", "hook_1"})
 	wantRepeat("after the hook")
 	c.must(t, id, "run_completed", nil)
 	wantRepeat("after the run")
 	wantProblem(t, resume("hook_1", "res_2", "d1"), http.StatusNotFound, "hook_not_found")
-	wantEqual(t, "length of the log", len(c.log(t, id)), 7)
+	check.Equal(t, "length of the log", len(c.log(t, id)), 7)
 	for name, fields := range map[string][]field{
 		"NUL in the ID": {{"resumeId", "a\x00"}}, "a number": {{"resumeId", 7}}, "an odd digest": {{"resumeId", "r"}, {"resumePayloadDigest", true}},
 		"line break": {{"resumeId", "a\nb"}}, "NUL in the digest": {{"resumeId", "r"}, {"resumePayloadDigest", "\x00"}},
@@ -161,7 +162,7 @@ func TestConcurrentResumesAreOneEvent(t *testing.T) { // §3.8
 			t.Errorf("sender %d: got %d and event %s, want 200 and the first event", i, got.status, got.header.Get("X-Wf-Event-Id"))
 		}
 	}
-	wantEqual(t, "length of the log", len(c.log(t, id)), 4)
+	check.Equal(t, "length of the log", len(c.log(t, id)), 4)
 }
 
 // TestHookByTokenIncludesRunContext: values of unexpected types are omitted (§7).
@@ -197,8 +198,8 @@ func TestHookByTokenIncludesRunContext(t *testing.T) {
 		c.must(t, id, "hook_created", nil, field{"correlationId", "hook_1"}, field{"hookToken", token})
 		got := c.get(t, "/v2/hooks/by-token?token="+token).cbor(t)
 		want := mergeMaps(map[string]any{"deploymentId": "dpl_x", "workflowName": "w", "runSpecVersion": uint64(7)}, tt.want)
-		wantEqual(t, fmt.Sprint("context ", i), got["resumeContext"], any(want))
-		wantEqual(t, "capabilities", got["resumeCapabilities"], any(map[string]any{"hookResumeDedupVersion": uint64(1)}))
+		check.Equal(t, fmt.Sprint("context ", i), got["resumeContext"], any(want))
+		check.Equal(t, "capabilities", got["resumeCapabilities"], any(map[string]any{"hookResumeDedupVersion": uint64(1)}))
 		data := c.log(t, id)[0].meta["eventData"].(map[string]any)
 		if key, ok := data["encryptionPublicKey"]; ok && key != any("QUJD") {
 			t.Errorf("context %d: the log has the key %v", i, key)
@@ -267,9 +268,7 @@ func TestEventDataIsPresentWhereClientsRequireIt(t *testing.T) {
 	wantAll("failed", c.log(t, failed))
 	lazy, _ := c.get(t, "/v4/runs/"+id+"/events?remoteRefBehavior=lazy").list(t)
 	wantAll("lazy", lazy)
-	if len(lazy) != 14 {
-		t.Errorf("got %d events, want 14", len(lazy))
-	}
+	check.Equal(t, "events", len(lazy), 14)
 }
 
 func TestAttrSetAlwaysHasAWriter(t *testing.T) { // §2.5: otherwise the next line cannot read the log
@@ -298,6 +297,6 @@ func TestAttrSetAlwaysHasAWriter(t *testing.T) { // §2.5: otherwise the next li
 		// A missing writer becomes an outsider, in a form that clients can read.
 		data := set(undefined, version).cbor(t)["event"].(map[string]any)["eventData"].(map[string]any)
 		outsider := map[string]any{"type": "step", "stepId": "outside", "attempt": uint64(0)}
-		wantEqual(t, "writer", data["writer"], any(outsider))
+		check.Equal(t, "writer", data["writer"], any(outsider))
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"testing"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 func TestHookLifecycle(t *testing.T) { // §3.8
@@ -28,12 +30,12 @@ func TestHookLifecycle(t *testing.T) { // §3.8
 	id := field{"correlationId", "hook_1"}
 	got := c.post(t, runID, "hook_created", []byte("devl[3]"), id, field{"hookToken", "tok/a b"}, field{"hookIsWebhook", true})
 	wantEventHeaders(t, got, runID, 3, shown(t0))
-	wantEqual(t, "hook_created", got.cbor(t), map[string]any{
+	check.Equal(t, "hook_created", got.cbor(t), map[string]any{
 		"hook":  hook,
 		"event": event(3, "hook_created", map[string]any{"token": "tok/a b", "isWebhook": true}),
 	})
 	whole := mergeMaps(hook, map[string]any{"metadata": []byte("devl[3]")})
-	wantEqual(t, "hook", c.get(t, "/v2/hooks/hook_1").cbor(t), whole)
+	check.Equal(t, "hook", c.get(t, "/v2/hooks/hook_1").cbor(t), whole)
 	resumable := mergeMaps(whole, map[string]any{
 		"resumeContext": map[string]any{
 			"deploymentId": "dpl_x", "workflowName": "workflow//./a//b", "runSpecVersion": uint64(3),
@@ -42,22 +44,22 @@ func TestHookLifecycle(t *testing.T) { // §3.8
 		"resumeCapabilities": map[string]any{"hookResumeDedupVersion": uint64(1)},
 	})
 	byToken := "/v2/hooks/by-token?token=" + url.QueryEscape("tok/a b")
-	wantEqual(t, "hook by token", c.get(t, byToken).cbor(t), resumable)
+	check.Equal(t, "hook by token", c.get(t, byToken).cbor(t), resumable)
 	// encodeURIComponent encodes a space as %20, forms as +.
-	wantEqual(t, "hook by token", c.get(t, "/v2/hooks/by-token?token=tok%2Fa%20b").cbor(t), resumable)
+	check.Equal(t, "hook by token", c.get(t, "/v2/hooks/by-token?token=tok%2Fa%20b").cbor(t), resumable)
 	withRun := mergeMaps(resumable, map[string]any{"run": c.get(t, "/v2/runs/"+runID).cbor(t)})
-	wantEqual(t, "hook by token, with its run", c.get(t, byToken+"&withRun=true").cbor(t), withRun)
+	check.Equal(t, "hook by token, with its run", c.get(t, byToken+"&withRun=true").cbor(t), withRun)
 
 	for seq := 4; seq <= 5; seq++ {
 		got = c.post(t, runID, "hook_received", []byte("devl[4]"), id, field{"hookToken", "tok/a b"})
 		wantEventHeaders(t, got, runID, seq, shown(t0))
-		wantEqual(t, "hook_received", got.cbor(t), map[string]any{
+		check.Equal(t, "hook_received", got.cbor(t), map[string]any{
 			"hook": hook, "event": event(seq, "hook_received", map[string]any{"token": "tok/a b"}),
 		})
 	}
 	got = c.post(t, runID, "hook_disposed", nil, id)
 	wantEventHeaders(t, got, runID, 6, shown(t0))
-	wantEqual(t, "hook_disposed", got.cbor(t), map[string]any{"event": event(6, "hook_disposed", nil)})
+	check.Equal(t, "hook_disposed", got.cbor(t), map[string]any{"event": event(6, "hook_disposed", nil)})
 
 	wantProblem(t, c.get(t, "/v2/hooks/hook_1"), http.StatusNotFound, "hook_not_found")
 	wantProblem(t, c.get(t, byToken), http.StatusNotFound, "hook_not_found")
@@ -89,9 +91,9 @@ func TestIsWebhookIsPresentWhenFalse(t *testing.T) { // §2.5
 			id := newID("hook_")
 			fields := append([]field{{"correlationId", id}, {"hookToken", name}}, tt.fields...)
 			got := c.must(t, runID, "hook_created", nil, fields...)
-			wantEqual(t, "data", got["event"].(map[string]any)["eventData"], any(tt.data))
-			wantEqual(t, "posted hook", got["hook"].(map[string]any)["isWebhook"], any(tt.hook))
-			wantEqual(t, "hook", c.get(t, "/v2/hooks/"+id).cbor(t)["isWebhook"], any(tt.hook))
+			check.Equal(t, "data", got["event"].(map[string]any)["eventData"], any(tt.data))
+			check.Equal(t, "posted hook", got["hook"].(map[string]any)["isWebhook"], any(tt.hook))
+			check.Equal(t, "hook", c.get(t, "/v2/hooks/"+id).cbor(t)["isWebhook"], any(tt.hook))
 		})
 	}
 }
@@ -104,7 +106,7 @@ func TestTakenTokenIsAHookConflict(t *testing.T) { // §3.8
 	c.must(t, first, "hook_created", nil, field{"correlationId", "hook_1"}, token)
 	got := c.post(t, second, "hook_created", []byte("devl[3]"), field{"correlationId", "hook_2"}, token)
 	wantEventHeaders(t, got, second, 3, shown(t0))
-	wantEqual(t, "answer", got.cbor(t), map[string]any{"event": map[string]any{
+	check.Equal(t, "answer", got.cbor(t), map[string]any{"event": map[string]any{
 		"eventId": eventID(3), "runId": second, "eventType": "hook_conflict", "correlationId": "hook_2",
 		"specVersion": uint64(3), "createdAt": shown(t0),
 		"eventData": map[string]any{"token": "tok", "conflictingRunId": first},
@@ -115,7 +117,7 @@ func TestTakenTokenIsAHookConflict(t *testing.T) { // §3.8
 	// The end of its run releases a token immediately.
 	c.must(t, first, "run_completed", nil)
 	freed := c.must(t, second, "hook_created", nil, field{"correlationId", "hook_3"}, token)
-	wantEqual(t, "token", freed["hook"].(map[string]any)["token"], any("tok"))
+	check.Equal(t, "token", freed["hook"].(map[string]any)["token"], any("tok"))
 }
 
 func TestWaitLifecycle(t *testing.T) { // §3.8
@@ -138,13 +140,13 @@ func TestWaitLifecycle(t *testing.T) { // §3.8
 	}
 	got := c.post(t, runID, "wait_created", nil, fields...)
 	wantEventHeaders(t, got, runID, 3, shown(t0))
-	wantEqual(t, "wait_created", got.cbor(t), map[string]any{"wait": wait, "event": event})
+	check.Equal(t, "wait_created", got.cbor(t), map[string]any{"wait": wait, "event": event})
 	wantProblem(t, c.post(t, runID, "wait_created", nil, fields...), http.StatusConflict, "conflict")
 
 	at := c.advance(90 * time.Minute)
 	got = c.post(t, runID, "wait_completed", nil, field{"correlationId", "wait_1"})
 	wantEventHeaders(t, got, runID, 4, at)
-	wantEqual(t, "wait_completed", got.cbor(t), map[string]any{
+	check.Equal(t, "wait_completed", got.cbor(t), map[string]any{
 		"wait": mergeMaps(wait, map[string]any{"status": "completed", "updatedAt": at, "completedAt": at}),
 		"event": map[string]any{
 			"eventId": eventID(4), "runId": runID, "eventType": "wait_completed", "correlationId": "wait_1",
@@ -176,14 +178,14 @@ func TestAttrSetChangesAttributes(t *testing.T) { // §3.9
 	got := post("attr_1", change("a", "1"), change("b", nil))
 	wantEventHeaders(t, got, runID, 4, shown(t0))
 	body := got.cbor(t)
-	wantEqual(t, "attributes", body["run"].(map[string]any)["attributes"], any(map[string]any{"a": "1"}))
-	wantEqual(t, "data", body["event"].(map[string]any)["eventData"], any(map[string]any{
+	check.Equal(t, "attributes", body["run"].(map[string]any)["attributes"], any(map[string]any{"a": "1"}))
+	check.Equal(t, "data", body["event"].(map[string]any)["eventData"], any(map[string]any{
 		"changes": []any{
 			map[string]any{"key": "a", "value": "1"}, map[string]any{"key": "b", "value": nil},
 		},
 		"writer": map[string]any{"type": "workflow"},
 	}))
-	wantEqual(t, "run", c.get(t, "/v2/runs/"+runID).cbor(t)["attributes"], any(map[string]any{"a": "1"}))
+	check.Equal(t, "run", c.get(t, "/v2/runs/"+runID).cbor(t)["attributes"], any(map[string]any{"a": "1"}))
 
 	wantProblem(t, post("attr_1", change("a", "2")), http.StatusConflict, "conflict")
 	wantProblem(t, post("attr_2", change("$a", "2")), http.StatusBadRequest, "invalid_request")

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/stepwell-dev/stepwell/entities/codec"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // textFields are the text fields that the next line adds to the metadata of events.
@@ -55,7 +56,7 @@ func TestInvalidTextsInNextLineFields(t *testing.T) {
 		}
 		c.wantRefused(t, kind+" in runIds", c.sendCBOR(t, "/v4/runs/cancel", field{"runIds", codec.Raw(append([]byte{0x81}, text(bad)...))}))
 	}
-	wantEqual(t, "length of the log", len(c.log(t, id)), 4)
+	check.Equal(t, "length of the log", len(c.log(t, id)), 4)
 }
 
 // urlEscaped escapes a text for a path or a query.
@@ -154,8 +155,8 @@ func TestArbitraryBodiesAreRejected(t *testing.T) {
 			}
 		}
 	})
-	wantEqual(t, "length of the log", len(c.log(t, id)), 2)
-	wantEqual(t, "number of messages", c.messages(t), 0)
+	check.Equal(t, "length of the log", len(c.log(t, id)), 2)
+	check.Equal(t, "number of messages", c.messages(t), 0)
 }
 
 // TestUnsupportedEndpointsFailFast with the status that makes clients work without them.

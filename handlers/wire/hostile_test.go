@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/stepwell-dev/stepwell/entities/codec"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // wantRefused checks that an answer is a client error. A server error would mean a hole in the validation.
@@ -83,7 +84,7 @@ func TestInvalidTextsInEventFields(t *testing.T) {
 	value := c.post(t, runID, "attr_set", nil, field{"correlationId", "attr_2"}, field{"changes", changed("k", "a\x00b")})
 	c.wantRefused(t, "NUL in the value of an attribute", value)
 	events, _ := c.get(t, "/v4/runs/"+runID+"/events").list(t)
-	wantEqual(t, "number of events", len(events), 5) // those above
+	check.Equal(t, "number of events", len(events), 5) // those above
 }
 
 // raw encodes a text or changes as CBOR, even if it is not UTF-8.
@@ -289,30 +290,19 @@ func TestTruncatedRequestsAreNotServerErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", host)
-			if err != nil {
-				t.Fatal(err)
-			}
+			conn := check.Value(new(net.Dialer).DialContext(t.Context(), "tcp", host))(t)
 			defer func() { _ = conn.Close() }()
-			if _, err := conn.Write([]byte(request)); err != nil {
-				t.Fatal(err)
-			}
-			if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
-				t.Fatal(err)
-			}
+			check.Value(conn.Write([]byte(request)))(t)
+			check.NoError(t, conn.(*net.TCPConn).CloseWrite())
 			var got bytes.Buffer
-			if _, err := got.ReadFrom(conn); err != nil {
-				t.Fatal(err)
-			}
+			check.Value(got.ReadFrom(conn))(t)
 			if !strings.HasPrefix(got.String(), "HTTP/1.1 400 ") {
 				t.Errorf("got %q, want 400; log: %s", got.String(), c.logs)
 			}
 		})
 	}
 	t.Cleanup(func() {
-		if log := c.logs.String(); log != "" {
-			t.Errorf("logged: %s", log)
-		}
+		check.Equal(t, "logged", c.logs.String(), "")
 	})
 }
 
@@ -331,10 +321,10 @@ func TestUnknownEventTypesAreRejected(t *testing.T) {
 	// The type in the metadata takes precedence over the path.
 	untyped := frame(t, meta(t, field{"specVersion", uint16(3)}), nil)
 	got := c.send(t, http.MethodPost, "/v4/runs/"+runID+"/events/run_completed", bytes.NewReader(untyped))
-	wantEqual(t, "type from the path", got.cbor(t)["event"].(map[string]any)["eventType"], any("run_completed"))
+	check.Equal(t, "type from the path", got.cbor(t)["event"].(map[string]any)["eventType"], any("run_completed"))
 	other := frame(t, meta(t, field{"eventType", "run_cancelled"}), nil)
 	got = c.send(t, http.MethodPost, "/v4/runs/"+c.newRun(t)+"/events/run_completed", bytes.NewReader(other))
-	wantEqual(t, "type from the meta", got.cbor(t)["event"].(map[string]any)["eventType"], any("run_cancelled"))
+	check.Equal(t, "type from the meta", got.cbor(t)["event"].(map[string]any)["eventType"], any("run_cancelled"))
 }
 
 func TestUnsupportedSpecVersionsAreRejected(t *testing.T) { // §8
@@ -344,7 +334,7 @@ func TestUnsupportedSpecVersionsAreRejected(t *testing.T) { // §8
 		fields := append(creation("w"), field{"specVersion", version})
 		got := c.post(t, newID("wrun_"), "run_created", []byte("devl[1]"), fields...)
 		if status == http.StatusOK {
-			wantEqual(t, "version", got.cbor(t)["run"].(map[string]any)["specVersion"], number(version))
+			check.Equal(t, "version", got.cbor(t)["run"].(map[string]any)["specVersion"], number(version))
 			continue
 		}
 		p := wantProblem(t, got, status, "spec_version")
@@ -353,5 +343,5 @@ func TestUnsupportedSpecVersionsAreRejected(t *testing.T) { // §8
 		}
 	}
 	silent := c.post(t, newID("wrun_"), "run_created", []byte("devl[1]"), append(creation("w"), field{"specVersion", undefined})...)
-	wantEqual(t, "version when none is said", silent.cbor(t)["run"].(map[string]any)["specVersion"], number(2))
+	check.Equal(t, "version when none is said", silent.cbor(t)["run"].(map[string]any)["specVersion"], number(2))
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // listed reads all pages of a list, checks their form, and returns the values of one key.
@@ -79,8 +81,8 @@ func TestListsPageInBothOrders(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			ids, pages := c.listed(t, tt.path, tt.key)
-			wantEqual(t, "IDs", ids, tt.ids)
-			wantEqual(t, "number of pages", pages, tt.pages)
+			check.Equal(t, "IDs", ids, tt.ids)
+			check.Equal(t, "number of pages", pages, tt.pages)
 		})
 	}
 	for _, path := range []string{
@@ -156,7 +158,7 @@ func TestListedRunsMatchFilters(t *testing.T) { // endpoint 5
 		"workflowName=none":                                     nil,
 	} {
 		got, _ := c.listed(t, "/v2/runs?sortOrder=asc&"+query, "runId")
-		wantEqual(t, query, got, want)
+		check.Equal(t, query, got, want)
 	}
 }
 
@@ -175,20 +177,18 @@ func TestListsReturnTheSameAsSingleReads(t *testing.T) {
 		} {
 			want := c.get(t, single+refs).cbor(t)
 			got := c.get(t, list+refs).cbor(t)
-			wantEqual(t, list+refs, got, map[string]any{"data": []any{want}, "cursor": nil, "hasMore": false})
+			check.Equal(t, list+refs, got, map[string]any{"data": []any{want}, "cursor": nil, "hasMore": false})
 			_, has := want["input"]
-			if has != (refs == "?remoteRefBehavior=resolve") {
-				t.Errorf("%s: has input: %v", single+refs, has)
-			}
+			check.Equal(t, fmt.Sprintf("%s: has input", single+refs), has, refs == "?remoteRefBehavior=resolve")
 		}
 	}
 	hook := c.get(t, "/v2/hooks/hook_1").cbor(t)
-	wantEqual(t, "metadata", hook["metadata"], any([]byte("devl[5]")))
+	check.Equal(t, "metadata", hook["metadata"], any([]byte("devl[5]")))
 	whole := c.get(t, "/v2/hooks?remoteRefBehavior=resolve").cbor(t)
-	wantEqual(t, "hooks", whole["data"], any([]any{hook}))
+	check.Equal(t, "hooks", whole["data"], any([]any{hook}))
 	delete(hook, "metadata")
 	lazy := c.get(t, "/v2/hooks?remoteRefBehavior=lazy").cbor(t)
-	wantEqual(t, "lazy hooks", lazy["data"], any([]any{hook}))
+	check.Equal(t, "lazy hooks", lazy["data"], any([]any{hook}))
 
 	wantProblem(t, c.get(t, "/v2/runs/"+newID("wrun_")), http.StatusNotFound, "run_not_found")
 	wantProblem(t, c.get(t, "/v2/hooks/hook_x"), http.StatusNotFound, "hook_not_found")
@@ -212,9 +212,7 @@ func TestPagesAreBoundedByPayloadSize(t *testing.T) {
 		"/v2/runs?workflowName=w": 5, "/v2/runs/" + id + "/steps?": 5, "/v2/hooks?": 5,
 	} {
 		lazy := c.get(t, list+"&remoteRefBehavior=lazy").cbor(t)["data"].([]any)
-		if len(lazy) != want {
-			t.Errorf("%s: got %d rows without payloads, want %d", list, len(lazy), want)
-		}
+		check.Equal(t, fmt.Sprintf("%s: rows without payloads", list), len(lazy), want)
 		var sizes []int
 		cursor, rows := "", 0
 		for {

@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // next is a client of the next line, which announces version 7.
@@ -46,7 +49,7 @@ func (c client) postFrames(t *testing.T, runID, eventType string, body []byte, f
 func wantMaxEvents(t *testing.T, got answer) {
 	t.Helper()
 	wantStatus(t, got, http.StatusOK)
-	wantEqual(t, "X-Wf-Max-Events", got.header.Get("X-Wf-Max-Events"), "25000")
+	check.Equal(t, "X-Wf-Max-Events", got.header.Get("X-Wf-Max-Events"), "25000")
 }
 
 func TestRunStartedReturnsTheLogAsFrames(t *testing.T) { // §3.5
@@ -74,19 +77,19 @@ func TestRunStartedReturnsTheLogAsFrames(t *testing.T) { // §3.5
 		wantEventHeaders(t, got, id, 2, at)
 		events, sentinel := got.list(t)
 		wantFrames(t, when, events, created, started)
-		wantEqual(t, when+": sentinel", sentinel, end)
+		check.Equal(t, when+": sentinel", sentinel, end)
 		c.advance(time.Second)
 	}
-	wantEqual(t, "length of the log", len(c.log(t, id)), 2)
+	check.Equal(t, "length of the log", len(c.log(t, id)), 2)
 
 	t.Run("of a run it creates", func(t *testing.T) {
 		id := newID("wrun_")
 		got := c.postFrames(t, id, "run_started", []byte("devl[1]"), creationNext("w")...)
 		wantMaxEvents(t, got)
 		events, _ := got.list(t)
-		wantEqual(t, "events", seqs(t, events), []int{1, 2})
-		wantEqual(t, "input", events[0].body, "devl[1]")
-		wantEqual(t, "key", events[0].meta["eventData"].(map[string]any)["encryptionPublicKey"], any("QUJD"))
+		check.Equal(t, "events", seqs(t, events), []int{1, 2})
+		check.Equal(t, "input", events[0].body, "devl[1]")
+		check.Equal(t, "key", events[0].meta["eventData"].(map[string]any)["encryptionPublicKey"], any("QUJD"))
 	})
 	t.Run("errors are JSON too", func(t *testing.T) {
 		wantProblem(t, c.postFrames(t, newID("wrun_"), "run_started", nil), http.StatusNotFound, "run_not_found")
@@ -102,8 +105,8 @@ func wantFrames(t *testing.T, what string, got []event, want ...event) {
 		t.Fatalf("%s: got %d frames, want %d", what, len(got), len(want))
 	}
 	for i := range want {
-		wantEqual(t, fmt.Sprint(what, ": meta ", i), got[i].meta, want[i].meta)
-		wantEqual(t, fmt.Sprint(what, ": body ", i), got[i].body, want[i].body)
+		check.Equal(t, fmt.Sprint(what, ": meta ", i), got[i].meta, want[i].meta)
+		check.Equal(t, fmt.Sprint(what, ": body ", i), got[i].body, want[i].body)
 	}
 }
 
@@ -132,11 +135,11 @@ func TestSkipPreloadOmitsTheLog(t *testing.T) {
 				t.Errorf("%s: got %s %v, want none", when, key, v)
 			}
 		}
-		wantEqual(t, when+": event", body["event"].(map[string]any)["eventType"], any("run_started"))
+		check.Equal(t, when+": event", body["event"].(map[string]any)["eventType"], any("run_started"))
 		run := body["run"].(map[string]any)
-		wantEqual(t, when+": startedAt", run["startedAt"], body["event"].(map[string]any)["createdAt"])
-		wantEqual(t, when+": key", run["encryptionPublicKey"], any("QUJD"))
-		wantEqual(t, when+": attributes", run["attributes"], any(map[string]any{"tier": "gold", "$r": "0"}))
+		check.Equal(t, when+": startedAt", run["startedAt"], body["event"].(map[string]any)["createdAt"])
+		check.Equal(t, when+": key", run["encryptionPublicKey"], any("QUJD"))
+		check.Equal(t, when+": attributes", run["attributes"], any(map[string]any{"tier": "gold", "$r": "0"}))
 		c.advance(time.Second)
 	}
 }
@@ -165,8 +168,8 @@ func TestRunCreatedSetsAttributes(t *testing.T) { // §3.4, §3.9
 		}
 	}
 	id := c.newRunNext(t)
-	wantEqual(t, "run", c.get(t, "/v2/runs/"+id).cbor(t)["attributes"], any(map[string]any{"tier": "gold", "$r": "0"}))
-	wantEqual(t, "key", c.get(t, "/v2/runs/"+id+"?remoteRefBehavior=lazy").cbor(t)["encryptionPublicKey"], any("QUJD"))
+	check.Equal(t, "run", c.get(t, "/v2/runs/"+id).cbor(t)["attributes"], any(map[string]any{"tier": "gold", "$r": "0"}))
+	check.Equal(t, "key", c.get(t, "/v2/runs/"+id+"?remoteRefBehavior=lazy").cbor(t)["encryptionPublicKey"], any("QUJD"))
 	if _, ok := c.get(t, "/v2/runs/"+c.newRun(t)).cbor(t)["encryptionPublicKey"]; ok {
 		t.Error("a run without a public key returns one")
 	}
@@ -188,7 +191,7 @@ func TestStepStartedCreatesTheStep(t *testing.T) { // §3.7
 		"eventId": eventID(4), "runId": id, "eventType": "step_started", "correlationId": "step_1", "specVersion": uint64(7),
 		"createdAt": shown(t0), "occurredAt": shown(t0), "eventData": data,
 	}
-	wantEqual(t, "answer", got.cbor(t), map[string]any{
+	check.Equal(t, "answer", got.cbor(t), map[string]any{
 		"stepCreated": true, "event": started, "step": map[string]any{
 			"runId": id, "stepId": "step_1", "stepName": "step//./a//charge", "status": "running", "attempt": uint64(1),
 			"specVersion": uint64(7), "input": []byte("devl[3]"), "createdAt": shown(t0), "updatedAt": shown(t0),
@@ -207,7 +210,7 @@ func TestStepStartedCreatesTheStep(t *testing.T) { // §3.7
 	if _, ok := again["stepCreated"]; ok {
 		t.Error("a plain start reports that it created the step")
 	}
-	wantEqual(t, "input of a plain start", again["step"].(map[string]any)["input"], any([]byte("devl[3]")))
+	check.Equal(t, "input of a plain start", again["step"].(map[string]any)["input"], any([]byte("devl[3]")))
 	c.must(t, id, "run_completed", nil)
 	late := append(start, field{"correlationId", "step_2"})
 	wantProblem(t, c.post(t, id, "step_started", []byte("devl[3]"), late...), http.StatusConflict, "conflict")
@@ -273,18 +276,16 @@ func TestAnswersIncludeEventsTheClientHasNotSeen(t *testing.T) {
 			for _, e := range events {
 				m := e.(map[string]any)
 				var seq int
-				if _, err := fmt.Sscanf(m["eventId"].(string), "evnt_%d", &seq); err != nil {
-					t.Fatal(err)
-				}
+				check.Value(fmt.Sscanf(m["eventId"].(string), "evnt_%d", &seq))(t)
 				have = append(have, seq)
-				wantEqual(t, "event type", m["eventType"], log[seq-1].meta["eventType"])
+				check.Equal(t, "event type", m["eventType"], log[seq-1].meta["eventType"])
 				if field := map[string]string{"step_created": "input", "hook_created": "metadata"}[m["eventType"].(string)]; field != "" && log[seq-1].body != "" {
-					wantEqual(t, "payload", m["eventData"].(map[string]any)[field], any([]byte(log[seq-1].body)))
+					check.Equal(t, "payload", m["eventData"].(map[string]any)[field], any([]byte(log[seq-1].body)))
 				}
 			}
-			wantEqual(t, "events", have, tt.seqs)
-			wantEqual(t, "cursor", got["cursor"], tt.cursor)
-			wantEqual(t, "hasMore", got["hasMore"], any(false))
+			check.Equal(t, "events", have, tt.seqs)
+			check.Equal(t, "cursor", got["cursor"], tt.cursor)
+			check.Equal(t, "hasMore", got["hasMore"], any(false))
 		})
 	}
 	id := c.newRunNext(t)
@@ -294,7 +295,7 @@ func TestAnswersIncludeEventsTheClientHasNotSeen(t *testing.T) {
 			t.Errorf("cursor %v: got %d %s, want 400", cursor, got.status, got.body)
 		}
 	}
-	wantEqual(t, "length of the log", len(c.log(t, id)), 2)
+	check.Equal(t, "length of the log", len(c.log(t, id)), 2)
 }
 
 // TestLargeDeltasAreCutToAPage: deltas with a cursor are cut; those without, which cannot be continued, are omitted.
@@ -315,9 +316,7 @@ func TestLargeDeltasAreCutToAPage(t *testing.T) {
 		t.Errorf("got a report of %d events, want none", len(got["events"].([]any)))
 	}
 	got = c.must(t, id, "step_started", nil, append(stepMeta("step_0"), field{"maxSlot", 5})...)
-	if n := len(got["events"].([]any)); n != 2 {
-		t.Errorf("got a report of %d events, want 2", n)
-	}
+	check.Equal(t, "a report of events", len(got["events"].([]any)), 2)
 }
 
 // TestWholeLogIsSentInOneAnswer, however long it is (§2.4, §3.5).
@@ -341,7 +340,7 @@ func TestWholeLogIsSentInOneAnswer(t *testing.T) {
 		name, id        string
 		n, bytes, first int // events, their payloads together, and those of the first three
 	}{{"many events", many, 1202, 1201 * 7, 2 * 7}, {"large events", large, 6, 7 + 4*len(big), 7 + len(big)}} {
-		check := func(what string, got answer, n, bytes int, next any) {
+		compare := func(what string, got answer, n, bytes int, next any) {
 			t.Helper()
 			events, end := got.list(t)
 			size := 0
@@ -359,18 +358,18 @@ func TestWholeLogIsSentInOneAnswer(t *testing.T) {
 		last := any("eid:" + eventID(tt.n))
 		got := c.postFrames(t, tt.id, "run_started", nil)
 		wantMaxEvents(t, got)
-		check("run_started", got, tt.n, tt.bytes, last)
+		compare("run_started", got, tt.n, tt.bytes, last)
 		path := "/v4/runs/" + tt.id + "/events?returnAll=true"
-		check("returnAll", c.get(t, path), tt.n, tt.bytes, last)
-		check("returnAll in small pages", c.get(t, path+"&limit=3"), tt.n, tt.bytes, last)
-		check("returnAll of nobody's payloads", c.get(t, path+"&remoteRefBehavior=lazy"), tt.n, 0, last)
-		check("the rest", c.get(t, path+"&cursor=eid:"+eventID(3)), tt.n-3, tt.bytes-tt.first, last)
-		check("nothing more", c.get(t, path+"&cursor=eid:"+eventID(tt.n)), 0, 0, nil)
-		check("the stable line", client{c.server, stable}.get(t, path), tt.n, tt.bytes, nil)
+		compare("returnAll", c.get(t, path), tt.n, tt.bytes, last)
+		compare("returnAll in small pages", c.get(t, path+"&limit=3"), tt.n, tt.bytes, last)
+		compare("returnAll of nobody's payloads", c.get(t, path+"&remoteRefBehavior=lazy"), tt.n, 0, last)
+		compare("the rest", c.get(t, path+"&cursor=eid:"+eventID(3)), tt.n-3, tt.bytes-tt.first, last)
+		compare("nothing more", c.get(t, path+"&cursor=eid:"+eventID(tt.n)), 0, 0, nil)
+		compare("the stable line", client{c.server, stable}.get(t, path), tt.n, tt.bytes, nil)
 	}
 	newest, _ := c.get(t, "/v4/runs/"+many+"/events?returnAll=true&sortOrder=desc&limit=500").list(t)
-	wantEqual(t, "number of events, newest first", len(newest), 1202)
-	wantEqual(t, "the last of them", newest[1201].meta["eventId"], any(eventID(1)))
+	check.Equal(t, "number of events, newest first", len(newest), 1202)
+	check.Equal(t, "the last of them", newest[1201].meta["eventId"], any(eventID(1)))
 	wantProblem(t, c.get(t, "/v4/runs/"+newID("wrun_")+"/events?returnAll=true"), http.StatusNotFound, "run_not_found")
 }
 
@@ -390,23 +389,15 @@ func TestFailedListBreaksTheConnection(t *testing.T) {
 				method, path = http.MethodPost, "/v4/runs/"+id+"/events/run_started"
 				body = frame(t, meta(t, field{"eventType", "run_started"}, ofNext), nil)
 			}
-			req, err := http.NewRequestWithContext(t.Context(), method, c.url+"/sdk"+path, bytes.NewReader(body))
-			if err != nil {
-				t.Fatal(err)
-			}
+			req := check.Value(http.NewRequestWithContext(t.Context(), method, c.url+"/sdk"+path, bytes.NewReader(body)))(t)
 			req.Header.Set("Accept", framesType)
-			resp, err := http.DefaultClient.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			resp := check.Value(http.DefaultClient.Do(req))(t)
 			defer func() { _ = resp.Body.Close() }()
 			if resp.StatusCode != http.StatusOK {
 				t.Fatalf("got %s", resp.Status)
 			}
 			// The server cannot have sent the whole first page: it exceeds the socket buffers.
-			if _, err := c.pool.Exec(t.Context(), `ALTER TABLE events RENAME TO gone`); err != nil {
-				t.Fatal(err)
-			}
+			testdb.Exec(t, c.pool, `ALTER TABLE events RENAME TO gone`)
 			got, err := io.ReadAll(resp.Body)
 			if !errors.Is(err, io.ErrUnexpectedEOF) {
 				t.Errorf("got %d bytes and error %v, want a broken connection", len(got), err)

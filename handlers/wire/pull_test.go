@@ -6,6 +6,9 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // puller is an app that asks for its deliveries, and a worker at another process.
@@ -39,10 +42,10 @@ type polled struct {
 func deliveries(t *testing.T, a answer) (list []polled) {
 	t.Helper()
 	wantStatus(t, a, http.StatusOK)
-	wantEqual(t, "type", a.header.Get("Content-Type"), worldType)
+	check.Equal(t, "type", a.header.Get("Content-Type"), worldType)
 	a.header = http.Header{"Content-Type": {framesType}}
 	events, end := a.list(t)
-	wantEqual(t, "end", end, map[string]any{"_end": uint64(1), "hasMore": false})
+	check.Equal(t, "end", end, map[string]any{"_end": uint64(1), "hasMore": false})
 	for _, e := range events {
 		d := polled{path: e.meta["path"].(string)}
 		d.header, d.body = http.Header{}, []byte(e.body)
@@ -75,7 +78,7 @@ func (p puller) ends(t *testing.T, d polled, runID string, frames ...[]byte) {
 // logOf decodes the body of a delivery.
 func (d polled) logOf(t *testing.T) (head map[string]any, message string, events []event) {
 	t.Helper()
-	wantEqual(t, "type of the delivery", d.header.Get("Content-Type"), worldType)
+	check.Equal(t, "type of the delivery", d.header.Get("Content-Type"), worldType)
 	frames := answer{http.StatusOK, http.Header{"Content-Type": {framesType}}, d.body}.frames(t)
 	return frames[0].meta, frames[0].body, frames[1 : len(frames)-1]
 }
@@ -87,21 +90,21 @@ func TestPollsBringTheRun(t *testing.T) {
 	id := p.newRunNext(t)
 	message := p.wake(t, id)
 	first := p.next(t)
-	wantEqual(t, "path", first.path, "/.well-known/workflow/v1/flow")
-	wantEqual(t, "message", first.header.Get("Ce-Vqsmessageid"), message)
-	wantEqual(t, "count", first.header.Get("Ce-Vqsdeliverycount"), "1")
+	check.Equal(t, "path", first.path, "/.well-known/workflow/v1/flow")
+	check.Equal(t, "message", first.header.Get("Ce-Vqsmessageid"), message)
+	check.Equal(t, "count", first.header.Get("Ce-Vqsdeliverycount"), "1")
 	head, body, events := first.logOf(t)
-	wantEqual(t, "message", body, "wake")
-	wantEqual(t, "run", head["run"].(map[string]any)["runId"], any(id))
-	wantEqual(t, "events", seqs(t, events), []int{1, 2})
+	check.Equal(t, "message", body, "wake")
+	check.Equal(t, "run", head["run"].(map[string]any)["runId"], any(id))
+	check.Equal(t, "events", seqs(t, events), []int{1, 2})
 	p.ends(t, first, id, framed(t, "step_created", "devl[3]", stepMeta("step_1")...))
 	p.gone(t, message)
 
 	p.wake(t, id)
 	second := p.next(t)
 	head, _, events = second.logOf(t)
-	wantEqual(t, "after", head["after"], any(uint64(2)))
-	wantEqual(t, "events", seqs(t, events), []int{3})
+	check.Equal(t, "after", head["after"], any(uint64(2)))
+	check.Equal(t, "events", seqs(t, events), []int{3})
 }
 
 // TestPollRenewsLeases: also one without slots, which is answered at once.
@@ -110,9 +113,7 @@ func TestPollRenewsLeases(t *testing.T) {
 	p := newPuller(t)
 	message := p.wake(t, p.newRunNext(t))
 	d := p.next(t)
-	if _, err := p.pool.Exec(t.Context(), `UPDATE messages SET due_at = now() + interval '10 s' WHERE id = $1`, message); err != nil {
-		t.Fatal(err)
-	}
+	testdb.Exec(t, p.pool, `UPDATE messages SET due_at = now() + interval '10 s' WHERE id = $1`, message)
 	receipts := []any{d.header.Get("Ce-Vqsreceipthandle")}
 	got := p.ask(t, field{"slots", uint16(0)}, field{"receipts", receipts})
 	if list := deliveries(t, got); len(list) > 0 {
@@ -145,8 +146,8 @@ func TestPollOfAnAppThatIsGone(t *testing.T) {
 	<-ended
 	message := p.wake(t, p.newRunNext(t))
 	d := p.next(t)
-	wantEqual(t, "message", d.header.Get("Ce-Vqsmessageid"), message)
-	wantEqual(t, "count", d.header.Get("Ce-Vqsdeliverycount"), "1")
+	check.Equal(t, "message", d.header.Get("Ce-Vqsmessageid"), message)
+	check.Equal(t, "count", d.header.Get("Ce-Vqsdeliverycount"), "1")
 }
 
 // TestPollEndsWithTheServer: a server that is about to stop answers the polls that wait.
@@ -159,7 +160,7 @@ func TestPollEndsWithTheServer(t *testing.T) {
 	p.drain()
 	select {
 	case a := <-got:
-		wantEqual(t, "deliveries", len(deliveries(t, a)), 0)
+		check.Equal(t, "deliveries", len(deliveries(t, a)), 0)
 	case <-time.After(time.Minute):
 		t.Error("the poll waits for a server that stops")
 	}
@@ -168,10 +169,8 @@ func TestPollEndsWithTheServer(t *testing.T) {
 func TestPollsAreRefused(t *testing.T) {
 	t.Parallel()
 	p := newPuller(t)
-	if _, err := p.pool.Exec(t.Context(),
-		`INSERT INTO deployments (project, id, url) VALUES ('default', 'dpl_url', 'http://app.test')`); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(p.pool.Exec(t.Context(),
+		`INSERT INTO deployments (project, id, url) VALUES ('default', 'dpl_url', 'http://app.test')`))(t)
 	for _, tt := range []struct {
 		name   string
 		fields []field

@@ -10,6 +10,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // boundary is the multipart boundary of clients of the next line.
@@ -70,9 +73,7 @@ func wantSent(t *testing.T, got answer, n int) []string {
 func (c client) messages(t *testing.T) int {
 	t.Helper()
 	var n int
-	if err := c.pool.QueryRow(t.Context(), `SELECT count(*) FROM messages`).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, c.pool.QueryRow(t.Context(), `SELECT count(*) FROM messages`).Scan(&n))
 	return n
 }
 
@@ -99,14 +100,12 @@ func TestSendBatchKeepsBodiesExactly(t *testing.T) {
 		if got.body != bodies[i] {
 			t.Errorf("message %d: got %d bytes %.60q, want %d bytes %.60q", i, len(got.body), got.body, len(bodies[i]), bodies[i])
 		}
-		wantEqual(t, "Content-Type", got.get("Content-Type"), "application/cbor")
+		check.Equal(t, "Content-Type", got.get("Content-Type"), "application/cbor")
 	}
 	var run, deployment, topic string
-	if err := c.pool.QueryRow(t.Context(), `SELECT run_id, deployment_id, topic FROM messages WHERE id = $1`, ids[0]).
-		Scan(&run, &deployment, &topic); err != nil {
-		t.Fatal(err)
-	}
-	wantEqual(t, "address", []string{run, deployment, topic}, []string{"wrun_01M7XW849YHZ4NDYCC9JKF42S7", "dpl_x", flowTopic})
+	check.NoError(t, c.pool.QueryRow(t.Context(), `SELECT run_id, deployment_id, topic FROM messages WHERE id = $1`, ids[0]).
+		Scan(&run, &deployment, &topic))
+	check.Equal(t, "address", []string{run, deployment, topic}, []string{"wrun_01M7XW849YHZ4NDYCC9JKF42S7", "dpl_x", flowTopic})
 }
 
 // TestSendBatchDeduplicatesByKey within a batch and against single messages (§5.1, §5.1b).
@@ -119,19 +118,17 @@ func TestSendBatchDeduplicatesByKey(t *testing.T) {
 		part{"b", key("b")}, part{"a", key("a")}, part{"b again", key("b")}, part{body: "no key"},
 		part{"late", append(key("late"), "vqs-delay-seconds", "60", "vqs-retention-seconds", "100")},
 	)), 5)
-	wantEqual(t, "that of the single send", ids[1], alone)
-	wantEqual(t, "that of the same batch", ids[2], ids[0])
-	wantEqual(t, "the first one's body", c.pull(t, ids[0]).body, "b")
-	wantEqual(t, "a single send afterwards", c.mustEnqueue(t, flowTopic, "b once more", key("b")...), ids[0])
+	check.Equal(t, "that of the single send", ids[1], alone)
+	check.Equal(t, "that of the same batch", ids[2], ids[0])
+	check.Equal(t, "the first one's body", c.pull(t, ids[0]).body, "b")
+	check.Equal(t, "a single send afterwards", c.mustEnqueue(t, flowTopic, "b once more", key("b")...), ids[0])
 	again := wantSent(t, c.sendBatch(t, flowTopic, multipartOf(part{"b", key("b")}, part{"late", key("late")})), 2)
-	wantEqual(t, "another batch", again, []string{ids[0], ids[4]})
-	wantEqual(t, "number of messages", c.messages(t), 4)
+	check.Equal(t, "another batch", again, []string{ids[0], ids[4]})
+	check.Equal(t, "number of messages", c.messages(t), 4)
 	var delay, retention float64
-	if err := c.pool.QueryRow(t.Context(), `
+	check.NoError(t, c.pool.QueryRow(t.Context(), `
 		SELECT extract(epoch FROM due_at - created_at)::float8, extract(epoch FROM expires_at - due_at)::float8
-		FROM messages WHERE id = $1`, ids[4]).Scan(&delay, &retention); err != nil {
-		t.Fatal(err)
-	}
+		FROM messages WHERE id = $1`, ids[4]).Scan(&delay, &retention))
 	if delay != 60 || retention != 100 {
 		t.Errorf("got a delay of %v s and a retention of %v s, want 60 and 100", delay, retention)
 	}
@@ -166,7 +163,7 @@ func TestConcurrentBatchesDoNotDeadlock(t *testing.T) {
 			}
 		}
 	}
-	wantEqual(t, "number of messages", c.messages(t), keys)
+	check.Equal(t, "number of messages", c.messages(t), keys)
 }
 
 func TestSendBatchIsLimitedTo100Messages(t *testing.T) { // §5.1b
@@ -174,9 +171,9 @@ func TestSendBatchIsLimitedTo100Messages(t *testing.T) { // §5.1b
 	c := client{newServer(t), next}
 	parts := make([]part, 101)
 	wantProblem(t, c.sendBatch(t, flowTopic, multipartOf(parts...)), http.StatusBadRequest, "invalid_request")
-	wantEqual(t, "number of messages", c.messages(t), 0)
+	check.Equal(t, "number of messages", c.messages(t), 0)
 	wantSent(t, c.sendBatch(t, flowTopic, multipartOf(parts[:100]...)), 100)
-	wantEqual(t, "number of messages", c.messages(t), 100)
+	check.Equal(t, "number of messages", c.messages(t), 100)
 }
 
 // TestSendBatchIsAllOrNothing: if one part is invalid, nothing is sent (§5.1b).
@@ -234,7 +231,7 @@ func TestSendBatchIsAllOrNothing(t *testing.T) {
 			t.Errorf("%s: got %d %s, want 400; log: %s", name, got.status, got.body, c.logs)
 		}
 	}
-	wantEqual(t, "number of messages", c.messages(t), 0)
+	check.Equal(t, "number of messages", c.messages(t), 0)
 	wantSent(t, c.sendBatch(t, flowTopic, plain), 1) // a part needs no headers
 }
 
@@ -242,20 +239,16 @@ func TestSendBatchIsAllOrNothing(t *testing.T) {
 func TestFailedBatchSendsNothing(t *testing.T) {
 	t.Parallel()
 	c := client{newServer(t), next}
-	if _, err := c.pool.Exec(t.Context(), `ALTER TABLE messages ADD CHECK (body <> '\x62726f6b656e') NOT VALID`); err != nil {
-		t.Fatal(err)
-	}
+	testdb.Exec(t, c.pool, `ALTER TABLE messages ADD CHECK (body <> '\x62726f6b656e') NOT VALID`)
 	key := []string{"vqs-idempotency-key", "a"}
 	got := c.sendBatch(t, flowTopic, multipartOf(part{"good", key}, part{body: "broken"}))
 	wantProblem(t, got, http.StatusInternalServerError, "internal")
 	var keys, tickets int
-	if err := c.pool.QueryRow(t.Context(),
-		`SELECT (SELECT count(*) FROM message_keys), (SELECT count(*) FROM river_job)`).Scan(&keys, &tickets); err != nil {
-		t.Fatal(err)
-	}
-	wantEqual(t, "messages, keys and tickets", []int{c.messages(t), keys, tickets}, []int{0, 0, 0})
+	check.NoError(t, c.pool.QueryRow(t.Context(),
+		`SELECT (SELECT count(*) FROM message_keys), (SELECT count(*) FROM river_job)`).Scan(&keys, &tickets))
+	check.Equal(t, "messages, keys and tickets", []int{c.messages(t), keys, tickets}, []int{0, 0, 0})
 	again := wantSent(t, c.sendBatch(t, flowTopic, multipartOf(part{"good", key}, part{body: "fine"})), 2)
-	wantEqual(t, "body", c.pull(t, again[0]).body, "good")
+	check.Equal(t, "body", c.pull(t, again[0]).body, "good")
 }
 
 // TestTooLargeBatchIsRejected with 413, not as invalid multipart.

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 const (
@@ -60,14 +62,8 @@ func (c client) pull(t *testing.T, id string, header ...string) pulled {
 		t.Fatalf("Content-Type: got %q", got.header.Get("Content-Type"))
 	}
 	parts := multipart.NewReader(strings.NewReader(string(got.body)), params["boundary"])
-	part, err := parts.NextRawPart()
-	if err != nil {
-		t.Fatal(err)
-	}
-	body, err := io.ReadAll(part)
-	if err != nil {
-		t.Fatal(err)
-	}
+	part := check.Value(parts.NextRawPart())(t)
+	body := check.Value(io.ReadAll(part))(t)
 	if _, err := parts.NextRawPart(); err != io.EOF {
 		t.Fatalf("more than one part: %v", err)
 	}
@@ -93,9 +89,7 @@ func TestSentMessageIsReceived(t *testing.T) { // endpoints 17 and 19
 	for name, want := range map[string]string{
 		"Content-Type": "application/cbor", "Vqs-Message-Id": id, "Vqs-Delivery-Count": "1",
 	} {
-		if have := got.get(name); have != want {
-			t.Errorf("%s: got %q, want %q", name, have, want)
-		}
+		check.Equal(t, name, got.get(name), want)
 	}
 	at, err := time.Parse(time.RFC3339Nano, got.get("Vqs-Timestamp"))
 	if err != nil || at.Before(before.Add(-time.Minute)) || at.After(time.Now().Add(time.Minute)) {
@@ -190,10 +184,10 @@ func TestIdempotencyKeyDeduplicates(t *testing.T) { // §5.1
 	c := client{newServer(t), stable}
 	key := []string{"Vqs-Idempotency-Key", "step_01M7XW849YHZ4NDYCC9JKF42S7"}
 	first := c.mustEnqueue(t, flowTopic, "x", key...)
-	wantEqual(t, "duplicate", c.mustEnqueue(t, flowTopic, "y", key...), first)
+	check.Equal(t, "duplicate", c.mustEnqueue(t, flowTopic, "y", key...), first)
 	receipt := c.pull(t, first).get("Vqs-Receipt-Handle")
 	wantStatus(t, c.lease(t, http.MethodDelete, receipt, ""), http.StatusNoContent)
-	wantEqual(t, "duplicate after the acknowledgement", c.mustEnqueue(t, flowTopic, "y", key...), first)
+	check.Equal(t, "duplicate after the acknowledgement", c.mustEnqueue(t, flowTopic, "y", key...), first)
 
 	seen := map[string]bool{first: true}
 	for what, id := range map[string]string{
@@ -256,11 +250,9 @@ func TestDelayedMessagesAreNotReceived(t *testing.T) { // §5.1
 	got := c.send(t, http.MethodPost, queuePath+flowTopic+"/consumer/default/id/"+id, nil)
 	wantProblem(t, got, http.StatusConflict, "conflict")
 	var delay, retention float64
-	if err := c.pool.QueryRow(t.Context(), `
+	check.NoError(t, c.pool.QueryRow(t.Context(), `
 		SELECT extract(epoch FROM due_at - created_at)::float8, extract(epoch FROM expires_at - due_at)::float8
-		FROM messages WHERE id = $1`, id).Scan(&delay, &retention); err != nil {
-		t.Fatal(err)
-	}
+		FROM messages WHERE id = $1`, id).Scan(&delay, &retention))
 	if delay != 7 || retention != 100 {
 		t.Errorf("got a delay of %v s and a retention of %v s, want 7 and 100", delay, retention)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/admin/access"
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // limit sets the daily starts of the default project.
@@ -19,9 +20,7 @@ func (s *server) limit(t *testing.T, starts int64) {
 		return l
 	}
 	projects := access.NewProjects(s.pool, s.clock)
-	if _, err := projects.Put(t.Context(), entities.DefaultProject, change); err != nil {
-		t.Fatal(err)
-	}
+	check.Value(projects.Put(t.Context(), entities.DefaultProject, change))(t)
 }
 
 // TestStartQuota starts runs as the Workflow SDK does: with a run_created, a first message at the same time, and a

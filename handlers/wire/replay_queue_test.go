@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/stepwell-dev/stepwell/e2e/record"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // names maps the IDs of the recording to those of the replay, and back.
@@ -104,10 +105,7 @@ func partsOf(t *testing.T, body, boundary string) (list []sentPart) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		data, err := io.ReadAll(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := check.Value(io.ReadAll(p))(t)
 		list = append(list, sentPart{content{p.Header.Get("Content-Type"), string(data)}, http.Header(p.Header)})
 	}
 }

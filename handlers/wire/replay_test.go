@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/e2e/record"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 var update = flag.Bool("update", false, "write what is answered now into the recordings of testdata")
@@ -35,10 +36,7 @@ var update = flag.Bool("update", false, "write what is answered now into the rec
 // -update the test writes the current answers into them; the diff then shows what changes for clients.
 func TestReplay(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("testdata/traffic/*/*.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := check.Value(filepath.Glob("testdata/traffic/*/*.json"))(t)
 	const least = 50
 	if len(files) < least {
 		t.Fatalf("%d recordings, want %d or more", len(files), least)
@@ -72,21 +70,14 @@ func replayFile(t *testing.T, path string) {
 	}
 	if *update {
 		var out bytes.Buffer
-		if err := recording.Write(&out); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, out.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, recording.Write(&out))
+		check.NoError(t, os.WriteFile(path, out.Bytes(), 0o644))
 	}
 }
 
 func openRecording(t *testing.T, path string) record.Recording {
 	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := check.Value(os.Open(path))(t)
 	defer func() { _ = f.Close() }()
 	recording, err := record.Read(f)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities/codec"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // executionContext is a free map with values that the server's own encoder would encode differently.
@@ -56,9 +57,7 @@ func wantEventHeaders(t *testing.T, got answer, runID string, seq int, at time.T
 	for name, want := range map[string]string{
 		"X-Wf-Event-Id": eventID(seq), "X-Wf-Run-Id": runID, "X-Wf-Created-At": at.Format(time.RFC3339Nano),
 	} {
-		if have := got.header.Get(name); have != want {
-			t.Errorf("%s: got %q, want %q", name, have, want)
-		}
+		check.Equal(t, name, got.header.Get(name), want)
 	}
 }
 
@@ -76,7 +75,7 @@ func TestRunCreatedCreatesTheRun(t *testing.T) { // §3.4
 	id := newID("wrun_")
 	got := c.post(t, id, "run_created", []byte("devl[1]"), creation("workflow//./a//b")...)
 	wantEventHeaders(t, got, id, 1, shown(t0))
-	wantEqual(t, "answer", got.cbor(t), map[string]any{
+	check.Equal(t, "answer", got.cbor(t), map[string]any{
 		"event": map[string]any{
 			"eventId": eventID(1), "runId": id, "eventType": "run_created", "specVersion": uint64(3),
 			"createdAt": shown(t0), "occurredAt": shown(t0), "eventData": createdData(t, "workflow//./a//b"),
@@ -152,7 +151,7 @@ func TestRunStartedStartsTheRun(t *testing.T) { // §3.5
 		"eventId": eventID(2), "runId": id, "eventType": "run_started", "specVersion": uint64(3),
 		"createdAt": at, "occurredAt": shown(t0),
 	}
-	wantEqual(t, "answer", got.cbor(t), map[string]any{
+	check.Equal(t, "answer", got.cbor(t), map[string]any{
 		"event": started, "run": run,
 		"events": []any{map[string]any{
 			"eventId": eventID(1), "runId": id, "eventType": "run_created", "specVersion": uint64(3),
@@ -165,7 +164,7 @@ func TestRunStartedStartsTheRun(t *testing.T) { // §3.5
 	c.advance(time.Second)
 	got = c.post(t, id, "run_started", []byte("devl[2]"), along...)
 	wantEventHeaders(t, got, id, 2, at)
-	wantEqual(t, "answer to the second", got.cbor(t), map[string]any{"event": started, "run": run})
+	check.Equal(t, "answer to the second", got.cbor(t), map[string]any{"event": started, "run": run})
 
 	missing := c.post(t, newID("wrun_"), "run_started", nil, field{"remoteRefBehavior", "resolve"})
 	wantProblem(t, missing, http.StatusNotFound, "run_not_found")
@@ -186,7 +185,7 @@ func TestRunStartedCreatesTheRunIfMissing(t *testing.T) { // §3.5
 	if len(events) != 2 || events[0].body != "devl[1]" {
 		t.Errorf("got events %v, want run_created with the input and run_started", events)
 	}
-	wantEqual(t, "data of run_created", data, any(createdData(t, "w")))
+	check.Equal(t, "data of run_created", data, any(createdData(t, "w")))
 	if events[1].meta["eventData"] != nil || events[1].body != "" {
 		t.Errorf("run_started: got %v, want no data", events[1])
 	}
@@ -286,21 +285,21 @@ func TestRunEndsAreStoredWithTheirErrors(t *testing.T) {
 			if tt.data != nil {
 				event["eventData"] = tt.data
 			}
-			wantEqual(t, "answer", got.cbor(t), map[string]any{"event": event, "run": short})
+			check.Equal(t, "answer", got.cbor(t), map[string]any{"event": event, "run": short})
 
 			run = mergeMaps(run, tt.result)
 			run["executionContext"], run["input"] = decode(t, encode(t, executionContext)), []byte("devl[1]")
-			wantEqual(t, "run", c.get(t, "/v2/runs/"+id+"?remoteRefBehavior=resolve").cbor(t), run)
+			check.Equal(t, "run", c.get(t, "/v2/runs/"+id+"?remoteRefBehavior=resolve").cbor(t), run)
 			delete(run, "input")
 			delete(run, "output")
 			delete(run, "error")
-			wantEqual(t, "lazy run", c.get(t, "/v2/runs/"+id+"?remoteRefBehavior=lazy").cbor(t), run)
+			check.Equal(t, "lazy run", c.get(t, "/v2/runs/"+id+"?remoteRefBehavior=lazy").cbor(t), run)
 
 			one := c.get(t, "/v4/runs/"+id+"/events/"+eventID(3)).frames(t)
 			if len(one) != 1 || one[0].body != tt.body {
 				t.Fatalf("got frames %v, want the one event with body %q", one, tt.body)
 			}
-			wantEqual(t, "event", one[0].meta, event)
+			check.Equal(t, "event", one[0].meta, event)
 			if strings.Contains(string(got.body), "stateUpdatedAt") {
 				t.Error("the guard is no data of the event")
 			}

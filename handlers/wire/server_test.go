@@ -18,6 +18,7 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
 )
@@ -54,10 +55,7 @@ func newServer(t *testing.T, with ...func(*handlers.Options)) *server {
 	running.Go(func() { hub.Run(ctx) })
 	t.Cleanup(func() { stop(); running.Wait() })
 
-	q, err := queue.New(pool, migrations.DefaultSchema, hub)
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := check.Value(queue.New(pool, migrations.DefaultSchema, hub))(t)
 	draining, drain := context.WithCancel(context.Background())
 	s.drain = drain
 	options := handlers.Options{
@@ -129,19 +127,13 @@ type answer struct {
 // send sends a request to a path below the protocol's base URL.
 func (c client) send(t *testing.T, method, path string, body io.Reader, header ...string) answer {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, c.url+"/sdk"+path, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := check.Value(http.NewRequestWithContext(t.Context(), method, c.url+"/sdk"+path, body))(t)
 	req.Header.Set("User-Agent", c.agent)
 	req.Header.Set("X-Request-Time", "1795225268528")
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := check.Value(http.DefaultClient.Do(req))(t)
 	defer func() { _ = resp.Body.Close() }()
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {

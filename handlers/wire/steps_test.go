@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // stepMeta returns the metadata of an event of a step as the stable line sends it.
@@ -75,9 +77,7 @@ func TestStepLifecycle(t *testing.T) { // §3.7
 			early := c.post(t, runID, "step_started", nil, stepMeta("step_1", resolve)...)
 			wantProblem(t, early, http.StatusTooEarly, "too_early")
 			// 499.345679 ms are left, which rounds up to a second.
-			if got := early.header.Get("Retry-After"); got != "1" {
-				t.Errorf("Retry-After: got %q, want 1", got)
-			}
+			check.Equal(t, "Retry-After", early.header.Get("Retry-After"), "1")
 		}
 		c.advance(tt.at.Sub(shown(c.clock())))
 		got := c.post(t, runID, tt.eventType, []byte(tt.body), tt.fields...)
@@ -90,19 +90,19 @@ func TestStepLifecycle(t *testing.T) { // §3.7
 		if tt.input {
 			want = mergeMaps(step, map[string]any{"input": []byte(`devl[{"args":1},[]]`)})
 		}
-		wantEqual(t, tt.name, got.cbor(t), map[string]any{"step": want, "event": map[string]any{
+		check.Equal(t, tt.name, got.cbor(t), map[string]any{"step": want, "event": map[string]any{
 			"eventId": eventID(3 + i), "runId": runID, "eventType": tt.eventType, "correlationId": "step_1",
 			"specVersion": uint64(3), "createdAt": tt.at, "occurredAt": shown(t0), "eventData": tt.data,
 		}})
 		if lazy := c.get(t, "/v2/runs/"+runID+"/steps/step_1?remoteRefBehavior=lazy"); lazy.status == http.StatusOK {
-			wantEqual(t, tt.name+", lazy", lazy.cbor(t), step)
+			check.Equal(t, tt.name+", lazy", lazy.cbor(t), step)
 		} else {
 			t.Errorf("%s: GET step: %d %s", tt.name, lazy.status, lazy.body)
 		}
 	}
 	whole := mergeMaps(step, map[string]any{"input": []byte(`devl[{"args":1},[]]`), "output": []byte("devl[7]")})
-	wantEqual(t, "step", c.get(t, "/v2/runs/"+runID+"/steps/step_1").cbor(t), whole)
-	wantEqual(t, "step without its run", c.get(t, "/v2/steps/step_1?remoteRefBehavior=resolve").cbor(t), whole)
+	check.Equal(t, "step", c.get(t, "/v2/runs/"+runID+"/steps/step_1").cbor(t), whole)
+	check.Equal(t, "step without its run", c.get(t, "/v2/steps/step_1?remoteRefBehavior=resolve").cbor(t), whole)
 	wantProblem(t, c.get(t, "/v2/steps/step_2"), http.StatusNotFound, "step_not_found")
 	wantProblem(t, c.get(t, "/v2/runs/"+newID("wrun_")+"/steps/step_1"), http.StatusNotFound, "step_not_found")
 }
@@ -127,9 +127,7 @@ func TestRetryAfterIsRoundedUp(t *testing.T) { // §3.7
 			c.must(t, runID, "step_retrying", nil, stepMeta(id, field{"retryAfter", shown(t0).Add(tt.left)})...)
 			got := c.post(t, runID, "step_started", nil, stepMeta(id)...)
 			wantProblem(t, got, http.StatusTooEarly, "too_early")
-			if have := got.header.Get("Retry-After"); have != tt.want {
-				t.Errorf("Retry-After: got %q, want %q", have, tt.want)
-			}
+			check.Equal(t, "Retry-After", got.header.Get("Retry-After"), tt.want)
 		})
 	}
 }
@@ -220,14 +218,14 @@ func TestStepErrorsOfEveryFormAreReturned(t *testing.T) {
 				c.must(t, runID, "step_created", []byte("devl[1]"), stepMeta(id)...)
 				fields := append([]field{{"correlationId", id}, {"remoteRefBehavior", "lazy"}}, tt.fields...)
 				posted := c.must(t, runID, eventType, []byte(tt.body), fields...)
-				wantEqual(t, "data of the answer's event", posted["event"].(map[string]any)["eventData"], any(tt.data))
+				check.Equal(t, "data of the answer's event", posted["event"].(map[string]any)["eventData"], any(tt.data))
 
 				step := c.get(t, "/v2/runs/"+runID+"/steps/"+id).cbor(t)
-				wantEqual(t, "error of the step", step["error"], tt.want)
+				check.Equal(t, "error of the step", step["error"], tt.want)
 				eventID := posted["event"].(map[string]any)["eventId"].(string)
 				one := c.get(t, "/v4/runs/"+runID+"/events/"+eventID).frames(t)
-				wantEqual(t, "data of the event", one[0].meta["eventData"], any(tt.data))
-				wantEqual(t, "payload of the event", one[0].body, tt.body)
+				check.Equal(t, "data of the event", one[0].meta["eventData"], any(tt.data))
+				check.Equal(t, "payload of the event", one[0].body, tt.body)
 			})
 		}
 	}

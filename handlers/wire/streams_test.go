@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
 
 // timeout is how long tests wait for data.
@@ -50,14 +52,8 @@ func (c client) tail(t *testing.T, path string) (body io.Reader, hangUp context.
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	t.Cleanup(cancel)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+"/sdk"+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := check.Value(http.NewRequestWithContext(ctx, http.MethodGet, c.url+"/sdk"+path, nil))(t)
+	resp := check.Value(http.DefaultClient.Do(req))(t)
 	t.Cleanup(func() { _ = resp.Body.Close() })
 	if resp.StatusCode != http.StatusOK {
 		t.Fatalf("got %s, want 200", resp.Status)
@@ -113,14 +109,14 @@ func TestWrittenChunksAreStored(t *testing.T) { // §4, §1.6
 			for _, w := range tt.writes {
 				c.mustWrite(t, name, w.body, w.header...)
 			}
-			wantEqual(t, "info", c.get(t, "/v2/runs/"+noRun+"/streams/"+name+"/info").cbor(t), map[string]any{
+			check.Equal(t, "info", c.get(t, "/v2/runs/"+noRun+"/streams/"+name+"/info").cbor(t), map[string]any{
 				"tailIndex": number(len(tt.chunks) - 1), "done": tt.done,
 			})
 			data := []any{}
 			for i, chunk := range tt.chunks {
 				data = append(data, map[string]any{"index": number(i), "data": []byte(chunk)})
 			}
-			wantEqual(t, "chunks", c.get(t, "/v2/runs/"+noRun+"/streams/"+name+"/chunks").cbor(t), map[string]any{
+			check.Equal(t, "chunks", c.get(t, "/v2/runs/"+noRun+"/streams/"+name+"/chunks").cbor(t), map[string]any{
 				"data": data, "cursor": nil, "hasMore": false, "done": tt.done,
 			})
 		})
@@ -153,13 +149,13 @@ func TestWriteStreamRejectsInvalidRequests(t *testing.T) { // §4
 			name := newID("strm_")
 			wantProblem(t, c.write(t, name, tt.body, "X-Stream-Multi", "true"), tt.status, tt.code)
 			info := c.get(t, "/v2/runs/"+noRun+"/streams/"+name+"/info").cbor(t)
-			wantEqual(t, "chunks before the error", info["tailIndex"], number(-1)) // all or nothing
+			check.Equal(t, "chunks before the error", info["tailIndex"], number(-1)) // all or nothing
 		})
 	}
 	name := newID("strm_")
 	c.mustWrite(t, name, strings.Repeat(multi("a"), 1000), "X-Stream-Multi", "true")
 	info := c.get(t, "/v2/runs/"+noRun+"/streams/"+name+"/info").cbor(t)
-	wantEqual(t, "a thousand chunks", info["tailIndex"], number(999))
+	check.Equal(t, "a thousand chunks", info["tailIndex"], number(999))
 }
 
 // TestLiveReadFollowsWrites starts before the first write, and reads each chunk before the next is written (§4).
@@ -258,19 +254,19 @@ func TestChunksAreListedInPages(t *testing.T) { // endpoint 14
 	name := newID("strm_")
 	path := "/v2/runs/" + noRun + "/streams/" + name + "/chunks"
 	unknown := map[string]any{"data": []any{}, "cursor": nil, "hasMore": false, "done": false}
-	wantEqual(t, "unknown stream", c.get(t, path).cbor(t), unknown)
+	check.Equal(t, "unknown stream", c.get(t, path).cbor(t), unknown)
 	c.mustWrite(t, name, multi("a", "b", "c"), "X-Stream-Multi", "true")
 
 	item := func(i int, data string) any { return map[string]any{"index": number(i), "data": []byte(data)} }
 	page := c.get(t, path+"?limit=2").cbor(t)
-	wantEqual(t, "data", page["data"], any([]any{item(0, "a"), item(1, "b")}))
-	wantEqual(t, "hasMore", page["hasMore"], any(true))
+	check.Equal(t, "data", page["data"], any([]any{item(0, "a"), item(1, "b")}))
+	check.Equal(t, "hasMore", page["hasMore"], any(true))
 	next := path + "?limit=2&cursor=" + page["cursor"].(string)
-	wantEqual(t, "second page", c.get(t, next).cbor(t), map[string]any{
+	check.Equal(t, "second page", c.get(t, next).cbor(t), map[string]any{
 		"data": []any{item(2, "c")}, "cursor": nil, "hasMore": false, "done": false,
 	})
 	c.closeStream(t, name)
-	wantEqual(t, "second page, closed", c.get(t, next).cbor(t), map[string]any{
+	check.Equal(t, "second page, closed", c.get(t, next).cbor(t), map[string]any{
 		"data": []any{item(2, "c")}, "cursor": nil, "hasMore": false, "done": true,
 	})
 	for _, query := range []string{
@@ -282,10 +278,10 @@ func TestChunksAreListedInPages(t *testing.T) { // endpoint 14
 	many := newID("strm_")
 	c.mustWrite(t, many, strings.Repeat(multi("a"), 150), "X-Stream-Multi", "true")
 	page = c.get(t, "/v2/runs/"+noRun+"/streams/"+many+"/chunks").cbor(t)
-	wantEqual(t, "chunks without a limit", len(page["data"].([]any)), 100)
+	check.Equal(t, "chunks without a limit", len(page["data"].([]any)), 100)
 	c.mustWrite(t, many, strings.Repeat(multi("a"), 1000), "X-Stream-Multi", "true")
 	page = c.get(t, "/v2/runs/"+noRun+"/streams/"+many+"/chunks?limit=5000").cbor(t)
-	wantEqual(t, "chunks at most", len(page["data"].([]any)), 1000)
+	check.Equal(t, "chunks at most", len(page["data"].([]any)), 1000)
 }
 
 func TestStreamsOfARunAreListed(t *testing.T) { // endpoint 16

@@ -15,6 +15,8 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/handlers"
 	"github.com/stepwell-dev/stepwell/migrations"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/egress"
@@ -80,17 +82,9 @@ func startWorker(t *testing.T, s *server, url string) {
 	ctx, stop := context.WithCancel(context.Background())
 	running.Go(func() { hub.Run(ctx) })
 	t.Cleanup(func() { stop(); running.Wait() })
-	q, err := queue.New(s.pool, migrations.DefaultSchema, hub)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := q.PutDeployment(t.Context(), entities.DefaultProject, "dpl_x", url); err != nil {
-		t.Fatal(err)
-	}
-	allowed, err := egress.Parse(egress.Loopback)
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := check.Value(queue.New(s.pool, migrations.DefaultSchema, hub))(t)
+	check.Value(q.PutDeployment(t.Context(), entities.DefaultProject, "dpl_x", url))(t)
+	allowed := check.Value(egress.Parse(egress.Loopback))(t)
 	w, err := q.NewWorker(migrations.DefaultSchema, queue.WorkerOptions{
 		Deliveries: 20, MaxDeliveries: 50, BodyMemory: 64 << 20, Grace: time.Second, Logger: logger, Allowed: allowed,
 		World: handlers.World(handlers.Options{
@@ -100,9 +94,7 @@ func startWorker(t *testing.T, s *server, url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, w.Start(t.Context()))
 	t.Cleanup(func() { _ = w.Stop(t.Context()) })
 }
 
@@ -158,9 +150,7 @@ func (a *ownApp) eventually(t *testing.T, what, query, id string) {
 	t.Helper()
 	for range 3000 {
 		var ok bool
-		if err := a.pool.QueryRow(t.Context(), query, id).Scan(&ok); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, a.pool.QueryRow(t.Context(), query, id).Scan(&ok))
 		if ok {
 			return
 		}
@@ -197,8 +187,8 @@ func TestPostponedMessageComesAgainWithoutAFailure(t *testing.T) {
 	}
 	second.own(commitHead(t, run), postponed)
 	for i, d := range []delivered{first, second} {
-		wantEqual(t, "message", d.header.Get("Ce-Vqsmessageid"), id)
-		wantEqual(t, "count", d.header.Get("Ce-Vqsdeliverycount"), []string{"1", "2"}[i])
+		check.Equal(t, "message", d.header.Get("Ce-Vqsmessageid"), id)
+		check.Equal(t, "count", d.header.Get("Ce-Vqsdeliverycount"), []string{"1", "2"}[i])
 	}
 	a.eventually(t, "postponed", `SELECT lease = '' AND last_error = '' AND first_failed_at IS NULL AND delivery_count = 2
 		AND due_at > now() + interval '50 minutes' FROM messages WHERE id = $1`, id)
@@ -210,17 +200,17 @@ func TestDeliveryCarriesTheRun(t *testing.T) {
 	message := a.wake(t, id)
 	second := a.next(t)
 	head, body, events, end := second.log(t)
-	wantEqual(t, "message", body, "wake")
-	wantEqual(t, "type", head["contentType"], any("application/cbor"))
+	check.Equal(t, "message", body, "wake")
+	check.Equal(t, "type", head["contentType"], any("application/cbor"))
 	run := a.get(t, "/v2/runs/"+id+"?remoteRefBehavior=lazy").cbor(t)
-	wantEqual(t, "run", head["run"], any(run))
+	check.Equal(t, "run", head["run"], any(run))
 	log := a.log(t, id)
-	wantEqual(t, "events", seqs(t, events), seqs(t, log))
+	check.Equal(t, "events", seqs(t, events), seqs(t, log))
 	for i, e := range log {
-		wantEqual(t, "event", events[i].meta, e.meta)
-		wantEqual(t, "payload", events[i].body, e.body)
+		check.Equal(t, "event", events[i].meta, e.meta)
+		check.Equal(t, "payload", events[i].body, e.body)
 	}
-	wantEqual(t, "end", end, map[string]any{"_end": uint64(1), "hasMore": false, "next": "eid:" + eventID(2)})
+	check.Equal(t, "end", end, map[string]any{"_end": uint64(1), "hasMore": false, "next": "eid:" + eventID(2)})
 	if _, ok := head["after"]; ok {
 		t.Error("the whole log has an after")
 	}
@@ -230,31 +220,31 @@ func TestDeliveryCarriesTheRun(t *testing.T) {
 	// A step gets the run without the log.
 	step := a.next(t)
 	a.gone(t, message)
-	wantEqual(t, "path", step.path, "/.well-known/workflow/v1/step")
+	check.Equal(t, "path", step.path, "/.well-known/workflow/v1/step")
 	head, body, events, end = step.log(t)
-	wantEqual(t, "run", head["run"].(map[string]any)["runId"], any(id))
-	wantEqual(t, "message", body, "wake")
-	wantEqual(t, "events", len(events), 0)
-	wantEqual(t, "end", end, map[string]any{"_end": uint64(1), "hasMore": false})
+	check.Equal(t, "run", head["run"].(map[string]any)["runId"], any(id))
+	check.Equal(t, "message", body, "wake")
+	check.Equal(t, "events", len(events), 0)
+	check.Equal(t, "end", end, map[string]any{"_end": uint64(1), "hasMore": false})
 	step.own(commitHead(t, id), commitEnd(t, field{"ack", true}))
 
 	// The process that was told the log gets what it does not know.
 	a.wake(t, id)
 	third := a.next(t)
 	head, _, events, end = third.log(t)
-	wantEqual(t, "after", head["after"], any(uint64(2)))
-	wantEqual(t, "run", head["run"], any(a.get(t, "/v2/runs/"+id+"?remoteRefBehavior=lazy").cbor(t)))
-	wantEqual(t, "events", seqs(t, events), []int{3})
-	wantEqual(t, "next", end["next"], any("eid:"+eventID(3)))
+	check.Equal(t, "after", head["after"], any(uint64(2)))
+	check.Equal(t, "run", head["run"], any(a.get(t, "/v2/runs/"+id+"?remoteRefBehavior=lazy").cbor(t)))
+	check.Equal(t, "events", seqs(t, events), []int{3})
+	check.Equal(t, "next", end["next"], any("eid:"+eventID(3)))
 	third.own(commitHead(t, id), framed(t, "run_completed", "devl[9]"), commitEnd(t, field{"ack", true}))
 
 	// A run that has ended has no log to replay.
 	a.wake(t, id)
 	ended := a.next(t)
 	head, _, events, end = ended.log(t)
-	wantEqual(t, "status", head["run"].(map[string]any)["status"], any("completed"))
-	wantEqual(t, "events", len(events), 0)
-	wantEqual(t, "end", end, map[string]any{"_end": uint64(1), "hasMore": false})
+	check.Equal(t, "status", head["run"].(map[string]any)["status"], any("completed"))
+	check.Equal(t, "events", len(events), 0)
+	check.Equal(t, "end", end, map[string]any{"_end": uint64(1), "hasMore": false})
 	ended.own(commitHead(t, id), commitEnd(t, field{"ack", true}))
 }
 
@@ -287,15 +277,15 @@ func TestTwoDeliveriesStartARunOnce(t *testing.T) {
 		d := a.next(t)
 		head, _, events, _ := d.log(t)
 		run := head["run"].(map[string]any)
-		wantEqual(t, "status", run["status"], any("running"))
-		wantEqual(t, "events", seqs(t, events), []int{1, 2})
+		check.Equal(t, "status", run["status"], any("running"))
+		check.Equal(t, "events", seqs(t, events), []int{1, 2})
 		starts = append(starts, run["startedAt"])
 		defer d.own(commitHead(t, id), commitEnd(t, field{"ack", true}))
 	}
 	for _, at := range starts {
-		wantEqual(t, "startedAt", at, starts[0])
+		check.Equal(t, "startedAt", at, starts[0])
 	}
-	wantEqual(t, "events", len(a.log(t, id)), 2)
+	check.Equal(t, "events", len(a.log(t, id)), 2)
 }
 
 func TestDeliveryOfALongLog(t *testing.T) {
@@ -311,8 +301,8 @@ func TestDeliveryOfALongLog(t *testing.T) {
 	a.wake(t, id)
 	d := a.next(t)
 	_, _, events, end := d.log(t)
-	wantEqual(t, "events", len(events), 1000)
-	wantEqual(t, "end", end, map[string]any{"_end": uint64(1), "hasMore": true, "next": "eid:" + eventID(1000)})
+	check.Equal(t, "events", len(events), 1000)
+	check.Equal(t, "end", end, map[string]any{"_end": uint64(1), "hasMore": true, "next": "eid:" + eventID(1000)})
 	d.own(commitHead(t, id), commitEnd(t, field{"ack", true}))
 }
 
@@ -338,8 +328,8 @@ func TestDeliveryOfACurrentRunLeavesOutTheInputsOfSteps(t *testing.T) {
 		for _, e := range events {
 			got = append(got, e.body)
 		}
-		wantEqual(t, "payloads", got, want)
-		wantEqual(t, "input", a.log(t, id)[2].body, "devl[3]")
+		check.Equal(t, "payloads", got, want)
+		check.Equal(t, "input", a.log(t, id)[2].body, "devl[3]")
 		d.own(commitHead(t, id), commitEnd(t, field{"ack", true}))
 	}
 }
@@ -353,8 +343,8 @@ func TestDeliveryOfALargeLog(t *testing.T) {
 	a.wake(t, id)
 	d := a.next(t)
 	_, _, events, end := d.log(t)
-	wantEqual(t, "events", seqs(t, events), []int{1, 2, 3, 4})
-	wantEqual(t, "hasMore", end["hasMore"], any(true))
+	check.Equal(t, "events", seqs(t, events), []int{1, 2, 3, 4})
+	check.Equal(t, "hasMore", end["hasMore"], any(true))
 	d.own(commitHead(t, id), commitEnd(t, field{"ack", true}))
 }
 
@@ -367,14 +357,14 @@ func TestAnotherClientGetsTheMessageAgain(t *testing.T) {
 	d.log(t)
 	d.respond <- reply{status: http.StatusBadRequest}
 	again := a.next(t)
-	wantEqual(t, "message", again.header.Get("Ce-Vqsmessageid"), message)
-	wantEqual(t, "count", again.header.Get("Ce-Vqsdeliverycount"), "1")
-	wantEqual(t, "body", string(again.body), "wake")
+	check.Equal(t, "message", again.header.Get("Ce-Vqsmessageid"), message)
+	check.Equal(t, "count", again.header.Get("Ce-Vqsdeliverycount"), "1")
+	check.Equal(t, "body", string(again.body), "wake")
 	again.own(commitHead(t, id), commitEnd(t, field{"ack", true}))
 	a.gone(t, message)
 	a.wake(t, id)
 	plain := a.next(t) // for a minute
-	wantEqual(t, "body", string(plain.body), "wake")
+	check.Equal(t, "body", string(plain.body), "wake")
 	plain.own(commitHead(t, id), commitEnd(t, field{"ack", true}))
 }
 
@@ -414,7 +404,7 @@ func TestAnswerThatIsRefusedKeepsTheMessage(t *testing.T) {
 		if !strings.Contains(why, tt.why) || count != 1 {
 			t.Errorf("%s: got error %q after %d deliveries, want %q", tt.name, why, count, tt.why)
 		}
-		wantEqual(t, tt.name, len(a.log(t, id)), tt.events)
+		check.Equal(t, tt.name, len(a.log(t, id)), tt.events)
 	}
 }
 
@@ -424,9 +414,7 @@ func TestAnswerAfterTheLeaseIsApplied(t *testing.T) {
 	a, id := introduced(t)
 	message := a.wake(t, id)
 	d := a.next(t)
-	if _, err := a.pool.Exec(t.Context(), `UPDATE messages SET lease = 'rh_other', holder = '' WHERE id = $1`, message); err != nil {
-		t.Fatal(err)
-	}
+	testdb.Exec(t, a.pool, `UPDATE messages SET lease = 'rh_other', holder = '' WHERE id = $1`, message)
 	d.own(commitHead(t, id), framed(t, "step_created", "devl[3]", stepMeta("step_1")...), commitEnd(t, field{"ack", true}))
 	a.eventually(t, "the step is in the log", `SELECT last_seq = 3 FROM runs WHERE id = $1`, id)
 	a.eventually(t, "kept", `SELECT lease = 'rh_other' FROM messages WHERE id = $1`, message)
@@ -437,10 +425,7 @@ func TestStaleCacheIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	hub := pg.NewHub(s.pool, migrations.DefaultSchema+".hints", slog.New(slog.DiscardHandler))
-	q, err := queue.New(s.pool, migrations.DefaultSchema, hub)
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := check.Value(queue.New(s.pool, migrations.DefaultSchema, hub))(t)
 	id := entities.RunID(newID("wrun_"))
 	stale, other := eventlog.New(s.pool, hub, q, s.clock), eventlog.New(s.pool, hub, q, s.clock)
 	for _, step := range []struct {
@@ -456,9 +441,7 @@ func TestStaleCacheIsNotBelieved(t *testing.T) {
 		}},
 	} {
 		step.RunID, step.SpecVersion = id, 3
-		if _, err := step.log.Append(t.Context(), entities.DefaultProject, step.Request); err != nil {
-			t.Fatal(err)
-		}
+		check.Value(step.log.Append(t.Context(), entities.DefaultProject, step.Request))(t)
 	}
 	d := queue.Delivery{Project: entities.DefaultProject, RunID: id, Topic: flowTopic, LeasedSeq: 2}
 	if _, ok := stale.Cached(t.Context(), d.Project, id, d.LeasedSeq); !ok {

@@ -1,8 +1,10 @@
 package testdb
 
 import (
+	"context"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/migrations"
@@ -23,4 +25,15 @@ func Connect(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *pgxpoo
 	}
 	t.Cleanup(pool.Close)
 	return pool
+}
+
+// Exec executes a statement, which must succeed.
+func Exec(t testing.TB, pool interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}, sql string, args ...any,
+) {
+	t.Helper()
+	if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatal(err)
+	}
 }
