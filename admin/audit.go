@@ -101,6 +101,8 @@ const (
 	ActionTriggerRemove    ActionKind = "trigger.remove"
 	ActionTriggerPause     ActionKind = "trigger.pause"
 	ActionTriggerResume    ActionKind = "trigger.resume"
+	// ActionSessionBegin is recorded when a person signs in by the identity provider. Its subject is the person's key.
+	ActionSessionBegin ActionKind = "session.begin"
 	// ActionSessionEnd is recorded when an admin ends a session of the dashboard, and not when somebody signs out.
 	ActionSessionEnd ActionKind = "session.end"
 	// ActionRunCancel is recorded for cancellations by clients, and not for those that follow from another run's end.

@@ -59,8 +59,11 @@ type Key struct {
 	// Deployments says which deployments a key of [RoleWorker] registers: the one with this ID, or if it ends in *, all
 	// whose IDs begin like it. Empty for other roles.
 	Deployments string
-	// Prefix is the beginning of its text.
-	Prefix    string
+	// Prefix is the beginning of its text. A person's key has no text, and no prefix.
+	Prefix string
+	// Person is who signed in by the company's identity provider and got the key for sessions of the dashboard; empty for
+	// a key of programs.
+	Person    string
 	CreatedAt time.Time
 	// ExpiresAt is the time from which the key is rejected; nil for never.
 	ExpiresAt *time.Time
@@ -106,7 +109,7 @@ func (k Key) Revoked() bool { return k.RevokedAt != nil }
 // Expired reports whether the key has expired at the given time.
 func (k Key) Expired(now time.Time) bool { return k.ExpiresAt != nil && !now.Before(*k.ExpiresAt) }
 
-const keyColumns = `id, project, name, role, deployments, prefix, created_at, expires_at, revoked_at, last_used_at`
+const keyColumns = `id, project, name, role, deployments, prefix, person, created_at, expires_at, revoked_at, last_used_at`
 
 // InsertKey queues the insertion of a key. Hash is the SHA-256 of its text.
 func InsertKey(b *pgx.Batch, k Key, hash [32]byte) {
@@ -114,6 +117,17 @@ func InsertKey(b *pgx.Batch, k Key, hash [32]byte) {
 		INSERT INTO api_keys (id, project, name, role, deployments, prefix, hash, created_at, expires_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
 		k.ID, k.Project, k.Name, k.Role, k.Deployments, k.Prefix, hash[:], k.CreatedAt, k.ExpiresAt)
+}
+
+// PutPersonKey queues the insertion of the key of a person, or gives the one that the person has in the project a new
+// name, role and expiry. It makes *into point to the key.
+func PutPersonKey(b *pgx.Batch, k Key, hash [32]byte, into **Key) {
+	pg.LoadInto(b, into, `
+		INSERT INTO api_keys (id, project, name, role, prefix, person, hash, created_at, expires_at)
+		VALUES ($1, $2, $3, $4, '', $5, $6, $7, $8)
+		ON CONFLICT (person, project) WHERE person <> '' AND revoked_at IS NULL
+		DO UPDATE SET name = excluded.name, role = excluded.role, expires_at = excluded.expires_at
+		RETURNING `+keyColumns, k.ID, k.Project, k.Name, k.Role, k.Person, hash[:], k.CreatedAt, k.ExpiresAt)
 }
 
 // RevokeKey queues the revocation of a key. It makes *into point to the key, unless there is no such key or it was
@@ -157,11 +171,12 @@ func ListKeys(
 	return keys, next, pg.Wrap(err, "list keys")
 }
 
-// HasAdminKey reports whether any project has an admin key that is neither revoked nor expired at the given time.
+// HasAdminKey reports whether any project has an admin key of programs that is neither revoked nor expired at the given
+// time.
 func HasAdminKey(ctx context.Context, q pg.Querier, now time.Time) (bool, error) {
 	exists, err := pg.CollectValue[bool](q.Query(ctx, `
 		SELECT EXISTS (SELECT FROM api_keys
-			WHERE role = 'admin' AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1))`, now))
+			WHERE role = 'admin' AND person = '' AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1))`, now))
 	return exists, pg.Wrap(err, "look for admin keys")
 }
 

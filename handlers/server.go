@@ -94,6 +94,8 @@ type Options struct {
 	// server; it may be empty.
 	UI        fs.FS
 	PublicURL string
+	// Provider is the identity provider by which people sign in to the dashboard; nil for none.
+	Provider ui.Provider
 	// Telemetry observes the requests and serves the metrics; nil for neither.
 	Telemetry *telemetry.Telemetry
 	Logger    *slog.Logger
@@ -270,6 +272,7 @@ func (o Options) viewers() int {
 func (o Options) dashboard(e *echo.Echo, a *auth.Authenticator) {
 	s, err := ui.New(ui.Options{
 		Files: o.UI, PublicURL: o.PublicURL, Sessions: o.sessions, Open: o.Open, Version: o.Version, Now: o.Log.Now,
+		Provider: o.Provider, People: o.Keys, Refused: o.rejections.add,
 	})
 	if err != nil {
 		panic(err)

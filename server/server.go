@@ -29,6 +29,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 	"github.com/stepwell-dev/stepwell/handlers"
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
+	"github.com/stepwell-dev/stepwell/handlers/ui"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
@@ -78,6 +79,8 @@ type Options struct {
 	Build telemetry.Build
 	// UI has the files of the dashboard; nil for none.
 	UI fs.FS
+	// Provider is the identity provider by which people sign in to the dashboard; nil for none.
+	Provider ui.Provider
 	// Traces are the caller's, who shuts them down after the server; nil for none.
 	Traces *telemetry.Traces
 	// Archive returns what stores a run before it is deleted; nil if nothing does.
@@ -315,7 +318,7 @@ func (s *Server) handlerOptions(q *queue.Queue) handlers.Options {
 		Requests:       s.Requests, RequestMemory: s.RequestMemory << 20,
 		Readers:   s.Readers,
 		UI:        s.UI,
-		PublicURL: s.PublicURL,
+		PublicURL: s.PublicURL, Provider: s.Provider,
 		Version:   s.Build.Version,
 		Telemetry: s.telemetry, Logger: s.Logger,
 		Unready: s.problem,

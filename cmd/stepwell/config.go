@@ -24,7 +24,8 @@ type config struct {
 	server.Config
 
 	// UI serves the dashboard, in the roles that serve requests.
-	UI bool `env:"STEPWELL_UI" envDefault:"true"`
+	UI       bool `env:"STEPWELL_UI" envDefault:"true"`
+	Provider providerConfig
 	// DataDir is the folder of the private Postgres of "dev".
 	DataDir string `env:"STEPWELL_DATA_DIR"`
 	// Archive is the folder or bucket that runs are exported to before they are deleted; "" disables archiving.
@@ -62,7 +63,10 @@ func readConfig(environ []string) (config, error) {
 		return config{}, fmt.Errorf("read environment: %w", err)
 	}
 	_, allowedErr := c.Allowed()
-	return c, cmp.Or(c.checkKey(), c.checkTLS(), c.checkLimits(), c.checkTimes(), allowedErr, c.checkPublicURL())
+	_, providerErr := c.newProvider()
+	return c, cmp.Or(
+		c.checkKey(), c.checkTLS(), c.checkLimits(), c.checkTimes(), allowedErr, c.checkPublicURL(), providerErr,
+	)
 }
 
 // minKeyLength is the least number of characters of STEPWELL_API_KEY. It rejects words and examples; a key should be

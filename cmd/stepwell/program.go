@@ -36,6 +36,9 @@ func (p *program) start(ctx context.Context) (err error) {
 	if p.config.UI {
 		o.UI = ui.Files()
 	}
+	if o.Provider, err = p.config.newProvider(); err != nil {
+		return err
+	}
 	if p.config.Archive != "" {
 		o.Archive = p.archive
 	}

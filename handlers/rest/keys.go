@@ -28,7 +28,7 @@ func (s *Server) describeClient(r *request) error {
 func newKeyJSON(k admin.Key) api.Key {
 	return api.Key{
 		ID: string(k.ID), Project: string(k.Project), Name: k.Name, Role: api.Role(k.Role), Deployments: k.Deployments,
-		Prefix: k.Prefix, CreatedAt: timestamp(k.CreatedAt), ExpiresAt: optionalTime(k.ExpiresAt),
+		Prefix: k.Prefix, Person: k.Person, CreatedAt: timestamp(k.CreatedAt), ExpiresAt: optionalTime(k.ExpiresAt),
 		RevokedAt: optionalTime(k.RevokedAt), LastUsedAt: optionalTime(k.LastUsedAt),
 	}
 }

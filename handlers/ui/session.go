@@ -62,6 +62,8 @@ type session struct {
 	// Open tells that the server needs no key for the project default.
 	Open    bool   `json:"open"`
 	Version string `json:"version"`
+	// Provider is the host of the identity provider by which people sign in; missing if there is none.
+	Provider string `json:"provider,omitempty"`
 	// Opened is the project that the request has opened; empty if it opened none.
 	Opened entities.Project `json:"opened,omitempty"`
 	// Projects are those that the session may use.
@@ -83,6 +85,9 @@ func (s *Server) showSession(c echo.Context) error {
 
 func (s *Server) answerSession(c echo.Context, cookie string, fresh entities.Project) error {
 	answer := session{Open: s.options.Open, Version: s.options.Version, Opened: fresh, Projects: []openedProject{}}
+	if s.options.Provider != nil {
+		answer.Provider = s.options.Provider.Host()
+	}
 	var opened []access.Opened
 	if cookie != "" {
 		var err error

@@ -3,6 +3,7 @@
 package ui
 
 import (
+	"context"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -27,6 +28,11 @@ type Options struct {
 	// PublicURL is the address at which browsers reach the server; empty if its path is / and its origin is not known.
 	PublicURL string
 	Sessions  *access.Sessions
+	// Provider is the identity provider by which people sign in, nil for none, and People are their keys.
+	Provider Provider
+	People   *access.Keys
+	// Refused is called with the address of a browser whose sign-in by the provider did not succeed, and why.
+	Refused func(ctx context.Context, address string, err error)
 	// Open tells that the server needs no key.
 	Open bool
 	// Version is the server's version, for the page.
@@ -77,6 +83,10 @@ func (s *Server) Register(e *echo.Echo, a *auth.Authenticator) {
 	g.GET("/-/session", s.showSession)
 	g.POST("/-/session", s.signIn, s.sameOrigin)
 	g.DELETE("/-/session", s.signOut, s.sameOrigin)
+	if s.options.Provider != nil {
+		g.GET(providerPath, s.beginProvider)
+		g.GET(returnPath, s.endProvider)
+	}
 }
 
 func (s *Server) redirect(c echo.Context) error { return c.Redirect(http.StatusFound, s.base+Path+"/") }

@@ -961,6 +961,7 @@ export type Key = {
   role: Role;
   deployments?: string;
   prefix: string;
+  person?: string;
   createdAt: Time;
   expiresAt?: Time;
   revokedAt?: Time;

@@ -167,6 +167,8 @@ function methodOf(operation: string): string {
 export interface Session {
   open: boolean;
   version: string;
+  // The host of the identity provider by which people sign in.
+  provider?: string;
   // The project that a sign-in has opened.
   opened?: string;
   projects: Array<{ project: string; role: string; key?: string; expiresAt?: string }>;

@@ -1175,8 +1175,11 @@ type Key struct {
 	// Deployments Only of the role `worker`: the deployments that it may register.
 	Deployments string `json:"deployments,omitempty,omitzero"`
 
-	// Prefix The start of the key, to tell keys apart.
+	// Prefix The start of the key, to tell keys apart; empty for a person's.
 	Prefix string `json:"prefix"`
+
+	// Person Who signed in by the identity provider, and uses the key in sessions of the dashboard: the issuer and its name for the person. It is missing for keys of programs.
+	Person string `json:"person,omitempty,omitzero"`
 
 	// CreatedAt RFC 3339 in UTC, to the millisecond.
 	CreatedAt Time `json:"createdAt"`

@@ -49,7 +49,7 @@ export function Keys() {
               <td><Status {...state} /></td>
               <td class="strong" title={k.id}>{k.name}</td>
               <td>{k.role} {k.deployments && <span class="mono quiet">{k.deployments}</span>}</td>
-              <td class="mono">{k.prefix}…</td>
+              <td class="mono">{k.person ? <span class="quiet" title={k.person}>a person’s</span> : `${k.prefix}…`}</td>
               <td class="num" data-of="created"><Age at={k.createdAt} /></td>
               <td class="num" data-of="used">{k.lastUsedAt ? <Age at={k.lastUsedAt} /> : "never"}</td>
               <td class="num" data-of="expires">{k.expiresAt ? <Age at={k.expiresAt} /> : "never"}</td>

@@ -14,6 +14,24 @@ function codeIn(): string {
   return page.value.project === "-" && hash.value.startsWith("code=") ? decodeURIComponent(hash.value.slice(5)) : "";
 }
 
+// ends are how sign-ins by the identity provider end that do not succeed, as their address says.
+const ends: Record<string, string> = {
+  "#provider=failed": "The sign-in did not succeed. Try again; if it fails again, the log of the server says why.",
+  "#provider=no-access": "None of your groups opens a project here. Whoever runs this server decides which do.",
+};
+
+// Provider signs in by the identity provider of the company, on its own pages.
+function Provider({ host }: { host: string }) {
+  const end = ends[`#${hash.value}`];
+  return (
+    <>
+      {end && <div class="trouble" role="alert"><div>{end}</div></div>}
+      <a class="button primary" href={`${base}/ui/-/provider`}>Sign in with {host}</a>
+      <p class="quiet small">Or with a key:</p>
+    </>
+  );
+}
+
 export function SignIn({ again }: { again: boolean }) {
   const key = useSignal("");
   const busy = useSignal(false);
@@ -65,6 +83,7 @@ export function SignIn({ again }: { again: boolean }) {
         <p>{again ? "Enter a key to go on where you are."
           : wanted ? <>Enter a key of the project <strong>{wanted}</strong>.</>
             : "A key opens its project, with the rights of its role."}</p>
+        {session.value?.provider && <Provider host={session.value.provider} />}
         {asking.value && <div class="warning"><p>This link opens a project with the key of whoever made it. Follow it only if you made it yourself.</p>
           <button type="button" onClick={() => void open({ code: code.value })}>Open the project</button></div>}
         <label>API key
