@@ -32,6 +32,9 @@ var examples = []example{
 	{"sdk-python", func() ([]string, error) { return []string{"python3", "../examples/sdk-python/order.py"}, nil }, false},
 }
 
+// crashed are the examples for tests of crashes: one whose steps are calls of their own, and one whose steps are inline.
+var crashed = examples[1:3]
+
 // goProgram returns a function that builds an example once.
 func goProgram(name string) func() ([]string, error) {
 	return sync.OnceValues(func() ([]string, error) {

@@ -15,8 +15,8 @@ import (
 	"github.com/stepwell-dev/stepwell/e2e/harness"
 )
 
-// eachExample runs a test for each example, on its own server and database.
-func eachExample(t *testing.T, test func(t *testing.T, s *server, f *function)) {
+// each runs a test for each of the examples, on its own server and database.
+func each(t *testing.T, examples []example, test func(t *testing.T, s *server, f *function)) {
 	t.Helper()
 	skipIfShort(t)
 	for _, e := range examples {
@@ -37,7 +37,7 @@ var approvedThreads = []string{
 // TestFunctionExamples runs orders that are approved, rejected, or out of stock.
 func TestFunctionExamples(t *testing.T) {
 	t.Parallel()
-	eachExample(t, func(t *testing.T, s *server, f *function) {
+	each(t, examples, func(t *testing.T, s *server, f *function) {
 		yes, no := f.order(t, s, teapot("yes")), f.order(t, s, teapot("no"))
 		none := f.order(t, s, map[string]any{"id": "none", "item": "unicorn", "amount": 25})
 		s.decide(t, "no", false)
@@ -58,7 +58,7 @@ func TestFunctionExamples(t *testing.T) {
 // TestDuplicateFunctionCallsTakeEffectOnce sends each call to the function twice at the same time.
 func TestDuplicateFunctionCallsTakeEffectOnce(t *testing.T) {
 	t.Parallel()
-	eachExample(t, func(t *testing.T, s *server, f *function) {
+	each(t, examples, func(t *testing.T, s *server, f *function) {
 		f.twice = true // before the first call
 		id := f.order(t, s, teapot("twice"))
 		s.decide(t, "twice", true)
@@ -71,7 +71,7 @@ func TestDuplicateFunctionCallsTakeEffectOnce(t *testing.T) {
 // TestStaleFunctionInvocationsAreRejected sends commands for invocations that have ended. They must change nothing.
 func TestStaleFunctionInvocationsAreRejected(t *testing.T) {
 	t.Parallel()
-	eachExample(t, func(t *testing.T, s *server, f *function) {
+	each(t, examples, func(t *testing.T, s *server, f *function) {
 		id := f.order(t, s, teapot("stale"))
 		forged := []byte(`{"commands": [{"type": "recordStep", "id": "ship", "output": "forged"},
 			{"type": "complete", "output": "stale"}]}`)
@@ -153,7 +153,7 @@ func surviveCrash(t *testing.T, kill func(t *testing.T, s *server, f *function, 
 	for _, moment := range crashPoints {
 		t.Run("during "+moment.name, func(t *testing.T) {
 			t.Parallel()
-			eachExample(t, func(t *testing.T, s *server, f *function) {
+			each(t, crashed, func(t *testing.T, s *server, f *function) {
 				order := teapot("killed")
 				order["seconds"] = 2
 				id := f.order(t, s, order)

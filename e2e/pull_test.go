@@ -129,7 +129,7 @@ func TestPulledFanOut(t *testing.T) {
 	skipIfShort(t)
 	const steps, most = 200, 700 // MiB
 	s := newServer(t)
-	for _, l := range sdkLines {
+	for _, l := range newestLine() {
 		t.Run(l.name, func(t *testing.T) {
 			a := s.pulling(t, l, "fans")
 			began := time.Now()

@@ -24,6 +24,8 @@ func TestStepwell(t *testing.T) {
 				})
 			}
 		})
+	}
+	for _, l := range newestLine() { // TestReplay of handlers/wire has the requests of the others
 		t.Run(l.name+" with the official client", func(t *testing.T) {
 			runCases(t, s, l, harness.OfficialClient, officialCases())
 		})
