@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/contract"
+	"github.com/stepwell-dev/stepwell/contract/approval"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/flow/condition"
 )
@@ -112,12 +113,14 @@ func (s *State) Next(ctx context.Context) ([]any, error) {
 
 // The commands of the function contract that flows use.
 type (
+	// runStep calls a function, which has a name, an input and a deployment, or makes a request.
 	runStep struct {
 		Type           string          `json:"type"`
 		ID             string          `json:"id"`
-		Name           string          `json:"name"`
-		Input          json.RawMessage `json:"input"`
-		Deployment     string          `json:"deployment"`
+		Name           string          `json:"name,omitempty"`
+		Input          json.RawMessage `json:"input,omitempty"`
+		Deployment     string          `json:"deployment,omitempty"`
+		HTTP           *httpFields     `json:"http,omitempty"`
 		Timeout        string          `json:"timeout,omitempty"`
 		AttemptTimeout string          `json:"attemptTimeout,omitempty"`
 		Retry          json.RawMessage `json:"retry,omitempty"`
@@ -153,10 +156,14 @@ type (
 		For   string     `json:"for,omitempty"`
 		Until *time.Time `json:"until,omitempty"`
 	}
+	// openHook waits for a signal, for a payload, or for votes.
 	openHook struct {
-		Type   string     `json:"type"`
-		ID     string     `json:"id"`
-		Signal hookSignal `json:"signal"`
+		Type     string             `json:"type"`
+		ID       string             `json:"id"`
+		Signal   *hookSignal        `json:"signal,omitempty"`
+		Token    string             `json:"token,omitempty"`
+		Webhook  *webhookFields     `json:"webhook,omitempty"`
+		Approval *approval.Settings `json:"approval,omitempty"`
 	}
 	hookSignal struct {
 		Name      string `json:"name"`
@@ -183,13 +190,12 @@ type (
 	}
 )
 
-// call returns the command that calls a function.
-func call(id string, a *action, input json.RawMessage, where *stepScope) (any, error) {
+// work returns the command of a step that somebody else executes, without what that is.
+func work(id string, a *action, where *stepScope) (runStep, error) {
 	uses, err := a.limitsOf(where)
 	return runStep{
-		Type: "runStep", ID: id, Name: a.name, Input: input, Deployment: a.deployment, Retry: a.retry,
-		Timeout: duration(a.timeout), AttemptTimeout: duration(a.attemptTimeout), Async: a.async,
-		Limits: uses, Priority: duration(a.priority),
+		Type: "runStep", ID: id, Retry: a.retry, Timeout: duration(a.timeout), AttemptTimeout: duration(a.attemptTimeout),
+		Async: a.async, Limits: uses, Priority: duration(a.priority),
 	}, err
 }
 

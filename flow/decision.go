@@ -307,7 +307,9 @@ func (t *decision) commandOf(id string, a *action, where *stepScope) (any, error
 		input = t.asPlanned(input)
 	}
 	if a.kind == kindCall {
-		return call(id, a, input, where)
+		command, err := work(id, a, where)
+		command.Name, command.Input, command.Deployment = a.name, input, a.deployment
+		return command, err
 	}
 	command := startChild{
 		Type: "startChild", ID: id, Workflow: a.name, Input: input, Timeout: duration(a.timeout),

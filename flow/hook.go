@@ -24,15 +24,6 @@ type webhookFields struct {
 	Respond string `json:"respond,omitempty"`
 }
 
-// openOther is the openHook of a hook or an approval.
-type openOther struct {
-	Type     string             `json:"type"`
-	ID       string             `json:"id"`
-	Token    string             `json:"token,omitempty"`
-	Webhook  *webhookFields     `json:"webhook,omitempty"`
-	Approval *approval.Settings `json:"approval,omitempty"`
-}
-
 // readHook reads "hook: {token, webhook: {verify, secret, respond}, within}".
 func (r *reader) readHook(n *node, a *action, u usage) {
 	o := r.object(n)
@@ -109,7 +100,7 @@ func (r *reader) readApproval(n *node, a *action, u usage) {
 
 // openOther opens the hook of a step, and limits its time.
 func (t *decision) openOther(i int, a *action, where *stepScope) {
-	command := openOther{Type: "openHook", ID: t.Program.steps[i].id}
+	command := openHook{Type: "openHook", ID: t.Program.steps[i].id}
 	var err error
 	if a.kind == kindApproval {
 		command.Approval, err = a.approval.evaluate(where)
@@ -125,7 +116,7 @@ func (t *decision) openOther(i int, a *action, where *stepScope) {
 }
 
 // await sends the command that opens the hook of a step, and limits the time for which the step waits.
-func (t *decision) await(i int, a *action, command any) {
+func (t *decision) await(i int, a *action, command openHook) {
 	t.send(command)
 	t.hooks[i] = true
 	if a.timeout > 0 {

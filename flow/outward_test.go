@@ -92,7 +92,7 @@ func TestApproversAreThoseOfExpressions(t *testing.T) {
 			t.Fatal(err)
 		}
 		switch last := commands[len(commands)-1].(type) {
-		case openOther:
+		case openHook:
 			if diff := cmp.Diff(want, last.Approval.By); want == nil || diff != "" {
 				t.Errorf("%s (-want +got):\n%s", by, diff)
 			}

@@ -26,19 +26,7 @@ type httpAction struct {
 	retryOn []string
 }
 
-// httpStep is the runStep of a request.
-type httpStep struct {
-	Type           string          `json:"type"`
-	ID             string          `json:"id"`
-	HTTP           httpFields      `json:"http"`
-	Timeout        string          `json:"timeout,omitempty"`
-	AttemptTimeout string          `json:"attemptTimeout,omitempty"`
-	Retry          json.RawMessage `json:"retry,omitempty"`
-
-	Limits   []entities.LimitUse `json:"limits,omitempty"`
-	Priority string              `json:"priority,omitempty"`
-}
-
+// httpFields are those of a runStep that is a request.
 type httpFields struct {
 	contract.HTTPRequest
 
@@ -110,12 +98,7 @@ func (r *reader) statuses(o *object, name string) (list []string) {
 // request returns the command for a request.
 func (t *decision) request(id string, a *action, where *stepScope) (any, error) {
 	h := a.http
-	command := httpStep{
-		Type: "runStep", ID: id, Retry: a.retry, Timeout: duration(a.timeout), AttemptTimeout: duration(a.attemptTimeout),
-		HTTP: httpFields{Success: h.success, RetryOn: h.retryOn},
-	}
-	r := &command.HTTP.HTTPRequest
-	r.Method, r.Headers = h.method, map[string]contract.HTTPHeader{}
+	r := contract.HTTPRequest{Method: h.method, Headers: map[string]contract.HTTPHeader{}}
 	address, err := h.url.json(where)
 	if err != nil {
 		return nil, fmt.Errorf("url: %w", err)
@@ -136,11 +119,13 @@ func (t *decision) request(id string, a *action, where *stepScope) (any, error) 
 			return nil, fmt.Errorf("body: %w", err)
 		}
 	}
-	if command.Limits, err = a.limitsOf(where); err != nil {
+	command, err := work(id, a, where)
+	if err != nil {
 		return nil, err
 	}
-	command.Priority = duration(a.priority)
-	return command, r.Complete()
+	err = r.Complete()
+	command.HTTP = &httpFields{HTTPRequest: r, Success: h.success, RetryOn: h.retryOn}
+	return command, err
 }
 
 // readEmit reads "emit: {signal, data, keepFor}", or "emit: SIGNAL" without data.

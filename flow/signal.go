@@ -233,7 +233,7 @@ func (t *decision) openHook(i int, a *action, where *stepScope) {
 		t.record(i, expressionFailed("condition", err))
 		return
 	}
-	t.await(i, a, openHook{Type: "openHook", ID: t.Program.steps[i].id, Signal: signal})
+	t.await(i, a, openHook{Type: "openHook", ID: t.Program.steps[i].id, Signal: &signal})
 }
 
 func (s *signalAction) nameOf(where *stepScope) (string, error) {

@@ -44,7 +44,7 @@ func TestSignalsCorrelate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if opened, ok := commands[len(commands)-1].(openHook); !ok || opened.Signal != want {
+		if opened, ok := commands[len(commands)-1].(openHook); !ok || *opened.Signal != want {
 			t.Errorf("%s: got %+v; want %+v", settings, commands, want)
 		}
 	}

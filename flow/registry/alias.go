@@ -49,7 +49,7 @@ func (r *Registry) PutAlias(
 		admin.InsertAction(ctx, b, project, admin.ActionAliasPut, a.ID, map[string]any{"version": version})
 		return nil
 	})
-	return a, wrap("put alias "+a.ID, err)
+	return a, pg.Wrap(err, "put alias %s", a.ID)
 }
 
 // checkAlias fails unless the alias may point to its version.
@@ -92,7 +92,7 @@ func (r *Registry) RemoveAlias(ctx context.Context, project entities.Project, na
 		admin.InsertAction(ctx, b, project, admin.ActionAliasRemove, id, nil)
 		return err
 	})
-	return wrap("remove alias "+id, err)
+	return pg.Wrap(err, "remove alias %s", id)
 }
 
 // Aliases returns the aliases of a flow by name.
@@ -100,7 +100,7 @@ func (r *Registry) Aliases(ctx context.Context, project entities.Project, name s
 	rows, err := pg.NewPool(r.pool).Query(ctx, `SELECT name, alias, version, id, updated_at FROM flow_aliases
 		WHERE project = $1 AND name = $2 ORDER BY alias`, project, name)
 	if err != nil {
-		return nil, wrap("list aliases", err)
+		return nil, pg.Wrap(err, "list aliases")
 	}
 	return pgx.CollectRows(rows, pgx.RowToStructByName[Alias])
 }
@@ -125,7 +125,7 @@ func (r *Registry) Retire(
 		admin.InsertAction(ctx, b, project, admin.ActionFlowRetire, name, map[string]any{"version": version})
 		return nil
 	})
-	return v, wrap(fmt.Sprintf("retire version %d of flow %s", version, name), err)
+	return v, pg.Wrap(err, "retire version %d of flow %s", version, name)
 }
 
 // maxUsers is how many users of each kind an [ErrInUse] names.
@@ -165,11 +165,4 @@ func (r *Registry) change(
 		}
 		return tx.SendBatch(ctx, &b).Close()
 	})
-}
-
-func wrap(what string, err error) error {
-	if err != nil {
-		err = fmt.Errorf("%s: %w", what, err)
-	}
-	return err
 }

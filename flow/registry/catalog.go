@@ -83,7 +83,7 @@ func (r *Registry) PutCatalog(
 		admin.InsertAction(ctx, b, project, admin.ActionCatalogPut, v.Name, map[string]any{"version": v.Version})
 		return nil
 	})
-	return v, created, wrap("put catalog "+c.Name, err)
+	return v, created, pg.Wrap(err, "put catalog %s", c.Name)
 }
 
 // checkNewCatalog fails unless the project may have a catalog with the name.

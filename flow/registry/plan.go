@@ -96,7 +96,7 @@ func (r *Registry) Plan(
 		}
 		return err
 	})
-	return deployment, wrap("keep a plan of catalog "+name, err)
+	return deployment, pg.Wrap(err, "keep a plan of catalog %s", name)
 }
 
 // planner makes the plans of a request. Children with the same goals share one, and all share a budget.

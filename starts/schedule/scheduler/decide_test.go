@@ -10,7 +10,6 @@ import (
 	"github.com/stepwell-dev/stepwell/starts/schedule"
 )
 
-// noon is a Monday.
 // hourly returns a schedule that ticks every hour and has decided everything up to noon.
 func hourly(edit ...func(*schedule.Schedule)) schedule.Schedule {
 	s := schedule.Schedule{
