@@ -90,9 +90,7 @@ func (r *reader) readBody(n, at *node, u usage, kind actionKind) *body {
 	}
 	o := in.object(n)
 	in.readSteps(b.Program, o.get("steps"), n)
-	if output := o.get("output"); output != nil {
-		b.output = in.template(output, usage{place: placeOutput})
-	}
+	b.output = o.template("output", usage{place: placeOutput})
 	o.end()
 	b.note()
 	return b

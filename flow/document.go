@@ -258,9 +258,7 @@ func (r *reader) program(root *node) *Program {
 	r.deployment = p.Deployment
 	r.readSteps(p, o.get("steps"), root)
 	p.goals = o.stepIDs("goals")
-	if output := o.get("output"); output != nil {
-		p.output = r.template(output, usage{place: placeOutput})
-	}
+	p.output = o.template("output", usage{place: placeOutput})
 	o.end()
 	return p
 }

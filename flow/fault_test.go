@@ -200,7 +200,7 @@ var faulty = []struct {
 	{head + "  a: {call: x, attributes: {a: x}}", []string{`4:28 unknown there is no field "attributes"`}},
 	{head + "  a: {call: x, limits: [l, l]}", []string{"4:24 type limit l is named twice"}},
 	{head + "  a: {call: x, limits: [{key: l}]}", []string{`4:25 missing want the "name" of the limit`}},
-	{head + "  a: {call: x, limits: {name: l, cost: 0}}", []string{"4:40 type want a number from 1 to 10000"}},
+	{head + "  a: {call: x, limits: {name: l, cost: 0}}", []string{"4:40 type want a whole number from 1 to 10000"}},
 	{head + "  a: {call: x, priority: 10m}", []string{`4:26 missing a priority needs "limits"`}},
 	{head + "  a: {call: x, undo: {call: y, priority: 10m}}", []string{`4:42 missing a priority needs "limits"`}},
 	{head + "  a: {call: x, limits: l, priority: 2h}", []string{`4:37 type from "-1h" to "1h"`}},

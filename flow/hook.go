@@ -29,9 +29,7 @@ func (r *reader) readHook(n *node, a *action, u usage) {
 	o := r.object(n)
 	a.hook = &hookAction{}
 	a.timeout = o.duration("within")
-	if token := o.get("token"); token != nil {
-		a.hook.token = r.template(token, u)
-	}
+	a.hook.token = o.template("token", u)
 	if w := o.get("webhook"); w != nil {
 		before, settings := len(*r.faults), r.object(w)
 		respond := settings.duration("respond")
@@ -67,9 +65,7 @@ func (r *reader) readApproval(n *node, a *action, u usage) {
 	o := r.short(n, "title")
 	v := &approvalAction{onTimeout: o.choice("onTimeout", timeoutFails, timeoutApproves, timeoutRejects)}
 	a.approval, a.timeout = v, o.duration("deadline")
-	if title := o.get("title"); title != nil {
-		v.title = r.template(title, u)
-	} else {
+	if v.title = o.template("title", u); v.title == nil {
 		r.faults.add(n, CodeMissing, `want a "title": what is to be approved?`)
 	}
 	var known []string
@@ -84,7 +80,7 @@ func (r *reader) readApproval(n *node, a *action, u usage) {
 			known = append(known, plain(one.fixed))
 		}
 	}
-	v.settings.Quorum = o.number("quorum", 1, approval.MaxQuorum)
+	v.settings.Quorum = o.count("quorum", 1, 1, approval.MaxQuorum)
 	v.settings.DistinctKeys = o.flag("distinctKeys")
 	v.settings.Form, _ = r.schema(o.get("form"))
 	if a.timeout == 0 && o.node.get("onTimeout") != nil {

@@ -26,10 +26,7 @@ func (r *reader) readLimits(o *object, a *action, u usage) {
 			r.faults.add(n, CodeMissing, `want the "name" of the limit`)
 			continue
 		}
-		use.key, use.tenant = l.template("key", u), l.template("tenant", u)
-		if l.get("cost") != nil {
-			use.cost = l.number("cost", 1, limit.MaxSlots)
-		}
+		use.key, use.tenant, use.cost = l.template("key", u), l.template("tenant", u), l.count("cost", 0, 1, limit.MaxSlots)
 		l.end()
 		a.limits = append(a.limits, use)
 		known = append(known, entities.LimitUse{Name: use.name})
@@ -53,15 +50,6 @@ func (r *reader) readPriority(o *object, a *action) {
 	if o.node.get("limits") == nil {
 		r.faults.add(n, CodeMissing, `a priority needs "limits": it says who gets their slots first`)
 	}
-}
-
-// template reads a field that may have expressions; nil if it is missing.
-func (o *object) template(name string, u usage) *template {
-	n := o.get(name)
-	if n == nil {
-		return nil
-	}
-	return o.r.template(n, u)
 }
 
 // limitsOf returns the limits of which each attempt of a step needs a slot.

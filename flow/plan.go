@@ -89,9 +89,7 @@ func (p *planning) fragment(text json.RawMessage) (*body, Faults) {
 	r.body = &bodyReader{program: b.Program, depth: p.depth + 1}
 	o := r.object(root)
 	r.readSteps(b.Program, o.get("steps"), root)
-	if output := o.get("output"); output != nil {
-		b.output = r.template(output, usage{place: placeOutput})
-	}
+	b.output = o.template("output", usage{place: placeOutput})
 	o.end()
 	steps := p.check(b.Program, &faults)
 	if steps > p.most {

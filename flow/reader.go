@@ -176,16 +176,16 @@ func (o *object) flag(name string) bool {
 	return n != nil && n.text == "true"
 }
 
-// number returns a whole number within bounds; the lower one if it is missing or a fault.
-func (o *object) number(name string, least, most int) int {
+// count returns a whole number from least to most; otherwise if it is missing or a fault.
+func (o *object) count(name string, otherwise, least, most int) int {
 	n := o.get(name)
 	if n == nil {
-		return least
+		return otherwise
 	}
 	v, err := strconv.Atoi(n.text)
 	if n.kind != kindNumber || err != nil || v < least || v > most {
-		o.r.faults.add(n, CodeType, "want a number from %d to %d", least, most)
-		return least
+		o.r.faults.add(n, CodeType, "want a whole number from %d to %d", least, most)
+		return otherwise
 	}
 	return v
 }
@@ -283,6 +283,15 @@ func (o *object) condition(name string, u usage) *expression {
 // template reads a value that may have expressions.
 func (r *reader) template(n *node, u usage) *template {
 	return newTemplate(n, r.faults, r.lets, func(at *node, e *expression) { r.use(use{at, e, u}) })
+}
+
+// template reads a field that may have expressions; nil if it is missing.
+func (o *object) template(name string, u usage) *template {
+	n := o.get(name)
+	if n == nil {
+		return nil
+	}
+	return o.r.template(n, u)
 }
 
 // elsewhere are names that other systems have for fields of ours.

@@ -87,20 +87,6 @@ func (r *reader) readMap(o *object, u usage) *many {
 	return &many{mapping: m, body: r.readBody(o.get("do"), o.node, u, kindMap)}
 }
 
-// count returns a whole number between two others.
-func (o *object) count(name string, otherwise, least, most int) int {
-	n := o.get(name)
-	if n == nil {
-		return otherwise
-	}
-	value, err := strconv.Atoi(n.text)
-	if n.kind != kindNumber || err != nil || value < least || value > most {
-		o.r.faults.add(n, CodeType, "want a whole number from %d to %d", least, most)
-		return otherwise
-	}
-	return value
-}
-
 // mapItems are the items of a map, as they were recorded.
 type mapItems struct {
 	list []json.RawMessage

@@ -37,11 +37,14 @@ type httpFields struct {
 // readHTTP reads "http: URL" or "http: {method, url, headers, body, success, retryOn}".
 func (r *reader) readHTTP(n *node, a *action, u usage) {
 	o := r.short(n, "url")
-	h := &httpAction{headers: map[string]*template{}, secrets: map[string]contract.HTTPHeader{}, method: o.text("method")}
+	h := &httpAction{
+		headers: map[string]*template{}, secrets: map[string]contract.HTTPHeader{}, method: o.text("method"),
+		body: o.template("body", u),
+	}
 	a.http = h
 	check := contract.HTTPRequest{Method: h.method, URL: "https://example.com"}
-	if body := o.get("body"); body != nil {
-		h.body, check.Body = r.template(body, u), json.RawMessage("{}")
+	if h.body != nil {
+		check.Body = json.RawMessage("{}")
 	}
 	r.faulty(orNode(o.get("method"), n), check)
 	if address := o.get("url"); address == nil {
@@ -138,9 +141,7 @@ func (r *reader) readEmit(n *node, a *action, u usage) {
 	if a.lookBack > contract.MaxKeep {
 		r.faults.add(o.node.get("keepFor"), CodeType, "a signal is kept for %s at most", contract.MaxKeep)
 	}
-	if data := o.get("data"); data != nil {
-		a.input = r.template(data, u)
-	}
+	a.input = o.template("data", u)
 	o.end()
 }
 
@@ -171,25 +172,16 @@ type respondAction struct {
 	body   *template // nil for none
 }
 
-// defaultStatus is that of a response.
-const defaultStatus = 200
-
 // readRespond reads "respond: {to, status, body}". Without "to", it is the request that has started the run.
 func (r *reader) readRespond(n *node, a *action, u usage) {
 	o := r.object(n)
-	a.respond = &respondAction{status: defaultStatus}
-	if o.get("status") != nil {
-		a.respond.status = o.number("status", 200, 599)
-	}
-	if body := o.get("body"); body != nil {
-		a.respond.body = r.template(body, u)
-		if a.respond.status == 204 || a.respond.status == 304 {
-			r.faults.add(body, CodeConflict, "a response with status %d has no body", a.respond.status)
-		}
+	defer o.end()
+	a.respond = &respondAction{status: o.count("status", 200, 200, 599), body: o.template("body", u)}
+	if a.respond.body != nil && (a.respond.status == 204 || a.respond.status == 304) {
+		r.faults.add(o.node.get("body"), CodeConflict, "a response with status %d has no body", a.respond.status)
 	}
 	to := o.get("to")
 	if to == nil {
-		o.end()
 		return
 	}
 	if i, ok := r.stepID(to); ok {
@@ -198,7 +190,6 @@ func (r *reader) readRespond(n *node, a *action, u usage) {
 		r.uses = append(r.uses, use{to, &expression{text: "to", steps: []string{to.text}}, u})
 		r.respondsTo = append(r.respondsTo, use{to, nil, usage{step: i}})
 	}
-	o.end()
 }
 
 // checkResponses checks that requests are answered that webhooks have received.

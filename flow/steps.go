@@ -120,15 +120,18 @@ func (r *reader) readSet(o *object, a *action, u usage) {
 	}
 }
 
-// readFlow reads "flow: NAME". What undoes a step is not cancelled, and so has no grace.
-func (r *reader) readFlow(o *object, a *action, u usage) {
-	a.name, a.deployment, a.timeout = o.name(string(kindFlow)), o.deployment(), o.duration("timeout")
-	if u.place == placeStep {
+// readStarted reads "flow: NAME" or "start: NAME". What undoes a step is not cancelled, and so has no grace.
+func (r *reader) readStarted(o *object, a *action, u usage) {
+	a.name, a.deployment, a.timeout = o.name(string(a.kind)), o.deployment(), o.duration("timeout")
+	switch {
+	case a.kind == kindStart:
+		a.delay = o.duration("delay")
+	case u.place == placeStep:
 		a.grace = cmp.Or(o.duration("grace"), DefaultGrace)
 	}
 	r.readAttributes(o, a, u)
 	r.readKey(o, a, u)
-	r.readInput(o, a, u)
+	a.input = o.template("input", u)
 }
 
 func (r *reader) readKind(o *object, a *action, u usage) {
@@ -145,18 +148,12 @@ func (r *reader) readKind(o *object, a *action, u usage) {
 		r.readHook(n, a, u)
 	case kindApproval:
 		r.readApproval(n, a, u)
-	case kindStart:
-		a.name, a.deployment, a.timeout = o.name(string(kindStart)), o.deployment(), o.duration("timeout")
-		a.delay = o.duration("delay")
-		r.readAttributes(o, a, u)
-		r.readKey(o, a, u)
-		r.readInput(o, a, u)
+	case kindFlow, kindStart:
+		r.readStarted(o, a, u)
 	case kindEmit:
 		r.readEmit(n, a, u)
 	case kindRespond:
 		r.readRespond(n, a, u)
-	case kindFlow:
-		r.readFlow(o, a, u)
 	case kindWait:
 		r.readWait(n, a, u)
 	case kindSignal:
@@ -178,9 +175,7 @@ func (r *reader) readFail(n *node, a *action, u usage) {
 	if a.code = f.text("code"); a.code != "" {
 		f.check("code", entities.ValidateName("the code", a.code))
 	}
-	if m := f.get("message"); m != nil {
-		a.message = r.template(m, u)
-	} else {
+	if a.message = f.template("message", u); a.message == nil {
 		r.faults.add(n, CodeMissing, `want a "message"`)
 	}
 	f.end()
@@ -200,7 +195,7 @@ func (r *reader) readCall(o *object, kind actionKind, a *action, u usage) {
 	if a.async = o.flag("async"); a.async && a.timeout == 0 {
 		r.faults.add(o.node.get("async"), CodeMissing, `an async call needs a "timeout": until when its result may be sent`)
 	}
-	r.readInput(o, a, u)
+	a.input = o.template("input", u)
 }
 
 // readAttempts reads the settings of the attempts of a step.
@@ -209,34 +204,19 @@ func (r *reader) readAttempts(o *object, a *action) {
 	if n := o.get("retry"); n != nil {
 		a.retry = r.retry(n)
 	}
-	a.timeout, a.attemptTimeout = orDefault(o.duration("timeout"), r.defaults.timeout),
-		orDefault(o.duration("attemptTimeout"), r.defaults.attemptTimeout)
+	a.timeout = cmp.Or(o.duration("timeout"), r.defaults.timeout)
+	a.attemptTimeout = cmp.Or(o.duration("attemptTimeout"), r.defaults.attemptTimeout)
 	if a.attemptTimeout != 0 && (a.attemptTimeout < time.Second || a.attemptTimeout > contract.MaxAttemptTimeout) {
 		r.faults.add(orNode(o.node.get("attemptTimeout"), o.node), CodeType,
 			"attemptTimeout is not between 1s and %s", contract.MaxAttemptTimeout)
 	}
 }
 
-func (r *reader) readInput(o *object, a *action, u usage) {
-	if n := o.get("input"); n != nil {
-		a.input = r.template(n, u)
-	}
-}
-
-func orDefault(d, otherwise time.Duration) time.Duration {
-	if d == 0 {
-		return otherwise
-	}
-	return d
-}
-
 // readWait reads "wait: 1h" or "wait: {until: …}".
 func (r *reader) readWait(n *node, a *action, u usage) {
 	o := r.short(n, "for")
 	a.pause = o.duration("for")
-	if until := o.get("until"); until != nil {
-		a.until = r.template(until, u)
-	}
+	a.until = o.template("until", u)
 	if (o.node.get("for") == nil) == (a.until == nil) {
 		r.faults.add(n, CodeMissing, `want a duration, or "until" with a time`)
 	}
@@ -253,11 +233,7 @@ func (r *reader) retry(n *node) json.RawMessage {
 	}
 	o := r.object(n)
 	policy := map[string]any{}
-	if a := o.get("maxAttempts"); a != nil {
-		attempts, err := strconv.Atoi(a.text)
-		if a.kind != kindNumber || err != nil || attempts < 1 || attempts > maxAttempts {
-			r.faults.add(a, CodeType, "want a number from 1 to %d", maxAttempts)
-		}
+	if attempts := o.count("maxAttempts", 0, 1, maxAttempts); attempts > 0 {
 		policy["maxAttempts"] = attempts
 	}
 	if f := o.get("factor"); f != nil {
