@@ -127,8 +127,8 @@ func TestWaitingLookupsShareOneQuery(t *testing.T) {
 	t.Parallel()
 	s, _ := newKeys(t)
 	made, text := s.mint(t)
-	for range maxLookups { // all are in use
-		s.lookups <- struct{}{}
+	if !s.lookups.TryAcquire(maxLookups) {
+		t.Fatal("a lookup is under way")
 	}
 	var all sync.WaitGroup
 	for range 50 {
@@ -139,7 +139,7 @@ func TestWaitingLookupsShareOneQuery(t *testing.T) {
 		})
 	}
 	before := s.pool.Stat().AcquireCount()
-	<-s.lookups // from now on one lookup at a time
+	s.lookups.Release(1) // from now on one lookup at a time
 	all.Wait()
 	if n := s.pool.Stat().AcquireCount() - before; n != 1 {
 		t.Errorf("%d queries, want 1", n)

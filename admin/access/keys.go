@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/entities"
@@ -19,12 +20,11 @@ import (
 
 // Keys creates, revokes and looks up the API keys of a database.
 type Keys struct {
-	pool  *pgxpool.Pool
-	now   func() time.Time
-	cache *cache
-	used  *used
-	// lookups is a semaphore: it holds an item for each lookup in progress.
-	lookups chan struct{}
+	pool    *pgxpool.Pool
+	now     func() time.Time
+	cache   *cache
+	used    *used
+	lookups *semaphore.Weighted
 }
 
 // used holds the times of use that are not yet written.
@@ -63,7 +63,7 @@ const maxLookups = 4
 func NewKeys(pool *pgxpool.Pool, now func() time.Time) *Keys {
 	return &Keys{
 		pool: pool, now: now, cache: newCache(), used: &used{at: map[admin.KeyID]time.Time{}},
-		lookups: make(chan struct{}, maxLookups),
+		lookups: semaphore.NewWeighted(maxLookups),
 	}
 }
 
@@ -139,12 +139,10 @@ func (s *Keys) Lookup(ctx context.Context, text string) (admin.Key, error) {
 	if key, cached, err := s.cache.find(h, s.now()); cached {
 		return key, err
 	}
-	select {
-	case s.lookups <- struct{}{}:
-	case <-ctx.Done():
-		return admin.Key{}, fmt.Errorf("wait to read key: %w", ctx.Err())
+	if err := s.lookups.Acquire(ctx, 1); err != nil {
+		return admin.Key{}, fmt.Errorf("wait to read key: %w", err)
 	}
-	defer func() { <-s.lookups }()
+	defer s.lookups.Release(1)
 	now := s.now()
 	if key, cached, err := s.cache.find(h, now); cached { // read by another lookup while this one waited
 		return key, err

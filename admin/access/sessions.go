@@ -13,6 +13,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/capacity/share"
@@ -54,8 +55,8 @@ type Sessions struct {
 	// known and unknown are what the database said about cookies: those with a session, and those without one. So
 	// invented cookies evict no session.
 	known, unknown *lru.Cache[admin.SessionID, sessionState]
-	// lookups is a semaphore, as in [Keys].
-	lookups chan struct{}
+	// lookups bounds the lookups of cookies, of which anybody can send some.
+	lookups *semaphore.Weighted
 	// entering has a slot for each sign-in in progress.
 	entering *share.Pool
 }
@@ -70,7 +71,7 @@ type sessionState struct {
 func NewSessions(pool *pgxpool.Pool, environment string, now func() time.Time) *Sessions {
 	return &Sessions{
 		pool: pool, environment: environment, now: now, known: newLRU[admin.SessionID, sessionState](cachedSessions),
-		unknown: newLRU[admin.SessionID, sessionState](maxUnknown), lookups: make(chan struct{}, maxLookups),
+		unknown: newLRU[admin.SessionID, sessionState](maxUnknown), lookups: semaphore.NewWeighted(maxLookups),
 		entering: share.NewPool(maxEntering),
 	}
 }
@@ -166,10 +167,10 @@ func (s *Sessions) Opened(ctx context.Context, cookie string) ([]Opened, error) 
 	if opened, ok := s.cached(id); ok {
 		return opened, nil
 	}
-	if err := s.beginLookup(ctx); err != nil {
-		return nil, err
+	if err := s.lookups.Acquire(ctx, 1); err != nil {
+		return nil, fmt.Errorf("wait to read session: %w", err)
 	}
-	defer s.endLookup()
+	defer s.lookups.Release(1)
 	if opened, ok := s.cached(id); ok { // read by another lookup while this one waited
 		return opened, nil
 	}
@@ -185,18 +186,6 @@ func (s *Sessions) Opened(ctx context.Context, cookie string) ([]Opened, error) 
 	cache.Add(id, sessionState{opened, now})
 	return opened, nil
 }
-
-// beginLookup waits until a cookie may be looked up: anybody can send some.
-func (s *Sessions) beginLookup(ctx context.Context) error {
-	select {
-	case s.lookups <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("wait to read session: %w", ctx.Err())
-	}
-}
-
-func (s *Sessions) endLookup() { <-s.lookups }
 
 // cached returns what a session has opened if the database said so recently.
 func (s *Sessions) cached(id admin.SessionID) ([]Opened, bool) {
@@ -266,10 +255,10 @@ func (s *Sessions) End(ctx context.Context, cookie string) error {
 	if len(cookie) != cookieLength {
 		return nil
 	}
-	if err := s.beginLookup(ctx); err != nil {
-		return err
+	if err := s.lookups.Acquire(ctx, 1); err != nil {
+		return fmt.Errorf("wait to end session: %w", err)
 	}
-	defer s.endLookup()
+	defer s.lookups.Release(1)
 	err := pg.InTxBatch(ctx, s.pool, func(b *pgx.Batch) { deleteSession(b, sessionID(cookie)) })
 	s.known.Remove(sessionID(cookie))
 	return err
