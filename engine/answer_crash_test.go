@@ -112,7 +112,7 @@ func (d *server) startInvocation(t *testing.T) (queue.Delivery, entities.Run) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.runs.Command(t.Context(), project, id, work.Lease,
+	if _, err := d.runs.Command(t.Context(), callOf(id, work.Lease),
 		[]byte(`{"commands":[{"type":"openHook","id":"old","token":"U"}]}`)); err != nil {
 		t.Fatal(err)
 	}

@@ -113,7 +113,7 @@ func TestRepeatedAttemptsAreRecordedOnce(t *testing.T) {
 	first := `{"type":"runStep","id":"f","firstAttempt":{"error":{"message":"m"},"retryAfter":"1h"}}`
 	retry := `{"type":"recordStep","id":"g","error":{"message":"m"},"retryAfter":"1h"}`
 	for range 2 {
-		if _, err := d.runs.Command(t.Context(), project, id, work.Lease, []byte(`{"commands":[`+first+`,`+retry+`]}`)); err != nil {
+		if _, err := d.runs.Command(t.Context(), callOf(id, work.Lease), []byte(`{"commands":[`+first+`,`+retry+`]}`)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -132,7 +132,7 @@ func TestRepeatedAttemptsAreRecordedOnce(t *testing.T) {
 	}
 	// The result ends the step whenever it comes. Its work then does nothing.
 	body := `{"commands":[{"type":"recordStep","id":"g","output":1},` + retry + `]}`
-	if _, err := d.runs.Command(t.Context(), project, id, work.Lease, []byte(body)); err != nil {
+	if _, err := d.runs.Command(t.Context(), callOf(id, work.Lease), []byte(body)); err != nil {
 		t.Fatal(err)
 	}
 	d.exec(t, `UPDATE messages SET due_at = now() WHERE subject = 'g'`)
@@ -172,7 +172,7 @@ func TestSweeperKnowsStepsOfTheFunction(t *testing.T) {
 				t.Fatal(err)
 			}
 			const retry = `{"commands":[{"type":"recordStep","id":"g","error":{"message":"m"},"retryAfter":"0s"}]}`
-			if _, err := d.runs.Command(t.Context(), project, id, work.Lease, []byte(retry)); err != nil {
+			if _, err := d.runs.Command(t.Context(), callOf(id, work.Lease), []byte(retry)); err != nil {
 				t.Fatal(err)
 			}
 			if tt.begun {

@@ -77,9 +77,9 @@ func (s *awaitScenario) command(rt *rapid.T, on *server) {
 	}
 	follows := rapid.Bool().Draw(rt, "follows")
 	if follows {
-		_, err = on.runs.Exchange(s.t.Context(), project, s.run.ID, s.invocation.Lease, s.length, text)
+		_, err = on.runs.Exchange(s.t.Context(), callOf(s.run.ID, s.invocation.Lease), s.length, text)
 	} else {
-		_, err = on.runs.Command(s.t.Context(), project, s.run.ID, s.invocation.Lease, text)
+		_, err = on.runs.Command(s.t.Context(), callOf(s.run.ID, s.invocation.Lease), text)
 	}
 	if err != nil {
 		rt.Fatalf("commands %s: %v", text, err)

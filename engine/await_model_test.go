@@ -143,7 +143,7 @@ func (s *awaitScenario) begin() {
 	id := s.servers[0].startRun(s.t, `null`)
 	s.run.ID = id
 	s.startInvocation(s.servers[0])
-	if _, err := s.servers[0].runs.Command(s.t.Context(), project, id, s.invocation.Lease,
+	if _, err := s.servers[0].runs.Command(s.t.Context(), callOf(id, s.invocation.Lease),
 		[]byte(`{"commands":[{"type":"openHook","id":"h","token":"T"}]}`)); err != nil {
 		s.t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ func (d *server) beats(t *testing.T, c *functionCall, progress ...string) {
 	t.Helper()
 	for _, p := range progress {
 		eventually(t, "heartbeat "+p+" may be sent", func() bool {
-			err := d.runs.Beat(t.Context(), project, c.Run.ID, c.Invocation, []byte(p))
+			err := d.runs.Beat(t.Context(), callOf(c.Run.ID, c.Invocation), []byte(p))
 			if err != nil && !errors.Is(err, queue.ErrTooSoon) {
 				t.Errorf("heartbeat %s: %v", p, err)
 			}
@@ -101,7 +101,7 @@ func TestHeartbeatsOfStepsThatNobodyWaitsFor(t *testing.T) {
 			c := receive(t, "the call of the step", calls)
 			defer close(over)
 			eventually(t, "its heartbeats are refused", func() bool {
-				err := d.runs.Beat(t.Context(), project, c.Run.ID, c.Invocation, nil)
+				err := d.runs.Beat(t.Context(), callOf(c.Run.ID, c.Invocation), nil)
 				if err != nil && !errors.Is(err, queue.ErrTooSoon) {
 					wantError(t, "a heartbeat", err, tt.want)
 					return true

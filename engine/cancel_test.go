@@ -450,7 +450,7 @@ func TestChildIsCancelledDuringACall(t *testing.T) {
 	for _, command := range []string{
 		`{"type":"startChild","id":"kid","workflow":"child"}`, `{"type":"cancelStep","id":"kid","grace":"1m"}`,
 	} {
-		if _, err := d.runs.Command(t.Context(), project, run.ID, work.Lease, []byte(`{"commands":[`+command+`]}`)); err != nil {
+		if _, err := d.runs.Command(t.Context(), callOf(run.ID, work.Lease), []byte(`{"commands":[`+command+`]}`)); err != nil {
 			t.Fatal(err)
 		}
 	}

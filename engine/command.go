@@ -11,34 +11,29 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/token"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// Command applies commands of an invocation under way, all or none, extends its lease, and returns their events. The
-// handle is the invocation's lease. Package contract defines the body; an empty one only extends the lease. If a
-// command calls for an invocation, another one follows this one.
+// Command applies commands of an invocation under way, all or none, extends its lease, and returns their events.
+// Package contract defines the body; an empty one only extends the lease. If a command calls for an invocation, another
+// one follows this one.
 //
 // It fails with [entities.ErrInvalid] if a command is invalid, with [message.ErrStale] if the invocation has ended,
 // with [entities.ErrRunEnded] if the run has, and as [eventlog.Log.AppendAll] does.
-func (e *Engine) Command(
-	ctx context.Context, project entities.Project, runID entities.RunID, handle string, body []byte,
-) ([]eventlog.Result, error) {
-	return e.command(ctx, newCommanding(project, runID, handle), body)
+func (e *Engine) Command(ctx context.Context, c token.Call, body []byte) ([]eventlog.Result, error) {
+	return e.command(ctx, c, nil, body)
 }
 
 // Exchange is [Engine.Command] for a function that follows the log: it knows the log up to the position after, and
 // reads the events of its commands from the response. So they are not new to it, and no invocation follows for their
 // sake. If another copy of the call has sent commands since, it fails with [message.ErrStale] too; repeating a request
 // is fine.
-func (e *Engine) Exchange(
-	ctx context.Context, project entities.Project, runID entities.RunID, handle string, after int64, body []byte,
-) ([]eventlog.Result, error) {
-	c := newCommanding(project, runID, handle)
-	c.follows = &queue.Copy{Knows: after, Request: identify(after, body)}
-	return e.command(ctx, c, body)
+func (e *Engine) Exchange(ctx context.Context, c token.Call, after int64, body []byte) ([]eventlog.Result, error) {
+	return e.command(ctx, c, &queue.Copy{Knows: after, Request: identify(after, body)}, body)
 }
 
 // identify returns a number that identifies the request among those of a call.
@@ -49,7 +44,10 @@ func identify(after int64, body []byte) int64 {
 	return int64(binary.BigEndian.Uint64(h.Sum(nil)))
 }
 
-func (e *Engine) command(ctx context.Context, c *commanding, body []byte) ([]eventlog.Result, error) {
+// command applies commands of a call. Follows is the copy of the call, if its function learns of the events by itself.
+func (e *Engine) command(
+	ctx context.Context, c token.Call, follows *queue.Copy, body []byte,
+) ([]eventlog.Result, error) {
 	run, err := e.log.RecentRun(ctx, c.Project, c.RunID)
 	if err != nil {
 		return nil, err
@@ -64,28 +62,32 @@ func (e *Engine) command(ctx context.Context, c *commanding, body []byte) ([]eve
 	if err != nil {
 		return nil, err
 	}
+	with := &commanding{follows: follows != nil, Delivery: queue.Delivery{
+		Project: c.Project, RunID: c.RunID, Work: message.WorkRun, Lease: c.Invocation,
+	}}
 	if len(plan.Requests) > 0 {
-		c.by = c.follows
+		with.by = follows
 	}
 	results, err := e.log.AppendAll(ctx, c.Project, c.RunID, plan.Requests, eventlog.AppendOptions{
-		With: c, Streams: plan.Responses, Open: plan.Open,
+		With: with, Streams: plan.Responses, Open: plan.Open,
 	})
-	if errors.Is(err, message.ErrStale) {
-		err = e.whyStale(ctx, c.Project, c.RunID, err)
-	}
-	return results, plan.Explain(err)
+	return results, plan.Explain(e.whyStale(ctx, c, err))
 }
 
-// whyStale returns the reason why a call is over: the end of the run deletes its work.
-func (e *Engine) whyStale(ctx context.Context, project entities.Project, runID entities.RunID, stale error) error {
-	run, err := store.RunByID(ctx, pg.NewPool(e.pool), project, runID)
+// whyStale returns an error about a call. One that says that the call is over it replaces by the reason: the end of the
+// run deletes its work.
+func (e *Engine) whyStale(ctx context.Context, c token.Call, failed error) error {
+	if !errors.Is(failed, message.ErrStale) {
+		return failed
+	}
+	run, err := store.RunByID(ctx, pg.NewPool(e.pool), c.Project, c.RunID)
 	switch {
 	case errors.Is(err, entities.ErrRunNotFound):
 		return err
 	case err == nil && run.Status.Ended():
 		return endedError(run)
 	default:
-		return stale
+		return failed
 	}
 }
 
@@ -97,15 +99,10 @@ func endedError(run entities.Run) error {
 type commanding struct {
 	queue.Delivery
 
-	// follows is the copy of the call, if the function learns of the events of its commands by itself; else nil. By is the
-	// same if it writes, and does not only extend the lease.
-	follows, by *queue.Copy
-}
-
-func newCommanding(project entities.Project, runID entities.RunID, handle string) *commanding {
-	return &commanding{Delivery: queue.Delivery{
-		Project: project, RunID: runID, Work: message.WorkRun, Lease: handle,
-	}}
+	// follows is set if the function learns of the events of its commands by itself. By is then the copy of the call that
+	// writes; nil if it only extends the lease.
+	follows bool
+	by      *queue.Copy
 }
 
 // Lock checks the lease, and that no other copy of the call has written something that this one does not know.
@@ -131,6 +128,6 @@ func (c *commanding) AddTo(s *pg.Conditional, o eventlog.Outlook) {
 	if o.Ended {
 		c.RequireLease(s, "", c.by)
 	} else {
-		c.KeepIf(s, o.Wakes && c.follows == nil, c.by, o.Events)
+		c.KeepIf(s, o.Wakes && !c.follows, c.by, o.Events)
 	}
 }

@@ -26,7 +26,7 @@ func TestOneCopyOfACallWrites(t *testing.T) {
 	b := cachingServerOn(t, gate.Open(t, dsn, home.pool, nil), home)
 	m := b.prepareInvoked(t, home)
 	send := func(s *server, after int64, commands ...string) ([]eventlog.Result, error) {
-		return s.runs.Exchange(t.Context(), project, m.run.ID, m.invocation.Lease, after,
+		return s.runs.Exchange(t.Context(), callOf(m.run.ID, m.invocation.Lease), after,
 			[]byte(`{"commands":[`+strings.Join(commands, ",")+`]}`))
 	}
 	record := func(id string, output int) string {
@@ -118,7 +118,7 @@ func TestAnOvertakenCopyIsNoFailure(t *testing.T) {
 					c.reply(object{"type": "complete", "output": 1})
 					return
 				}
-				if _, err := d.runs.Exchange(c.r.Context(), project, c.Run.ID, c.Invocation, int64(len(c.Events)),
+				if _, err := d.runs.Exchange(c.r.Context(), callOf(c.Run.ID, c.Invocation), int64(len(c.Events)),
 					[]byte(`{"commands":[{"type":"recordStep","id":"x","output":1}]}`)); err != nil {
 					t.Error(err)
 				}

@@ -16,6 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/token"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
@@ -261,26 +262,26 @@ func TestStaleInvocationChangesNothing(t *testing.T) {
 	d.WakeTimer(nil)
 	fresh := receive(t, "the second call", second)
 	body := []byte(`{"commands":[{"type":"setAttributes","attributes":{"a":"b"}}]}`)
-	if _, err := d.runs.Command(t.Context(), project, id, stale.Invocation, body); !errors.Is(err, message.ErrStale) {
+	if _, err := d.runs.Command(t.Context(), callOf(id, stale.Invocation), body); !errors.Is(err, message.ErrStale) {
 		t.Errorf("command of the stale invocation: got error %v, want ErrStale", err)
 	}
 	if n := d.countEvents(t, id, "attr_set"); n != 0 {
 		t.Errorf("it wrote %d events", n)
 	}
 	for _, handle := range []string{"", "rh_other"} {
-		if _, err := d.runs.Command(t.Context(), project, id, handle, body); !errors.Is(err, message.ErrStale) {
+		if _, err := d.runs.Command(t.Context(), callOf(id, handle), body); !errors.Is(err, message.ErrStale) {
 			t.Errorf("command of invocation %q: got error %v, want ErrStale", handle, err)
 		}
 	}
-	if _, err := d.runs.Command(t.Context(), project, id, fresh.Invocation, body); err != nil {
+	if _, err := d.runs.Command(t.Context(), callOf(id, fresh.Invocation), body); err != nil {
 		t.Errorf("command of the fresh invocation: %v", err)
 	}
 	close(finish)
 	d.wantEnd(t, id, entities.RunCompleted, `"fresh"`)
-	if _, err := d.runs.Command(t.Context(), project, id, fresh.Invocation, body); !errors.Is(err, entities.ErrRunEnded) {
+	if _, err := d.runs.Command(t.Context(), callOf(id, fresh.Invocation), body); !errors.Is(err, entities.ErrRunEnded) {
 		t.Errorf("command after the end: got error %v, want ErrRunEnded", err)
 	}
-	if _, err := d.runs.Command(t.Context(), "stranger", id, fresh.Invocation, body); !errors.Is(err, entities.ErrRunNotFound) {
+	if _, err := d.runs.Command(t.Context(), token.Call{Project: "stranger", RunID: id, Invocation: fresh.Invocation}, body); !errors.Is(err, entities.ErrRunNotFound) {
 		t.Errorf("command of another project: got error %v, want ErrRunNotFound", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/token"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/pg"
@@ -30,49 +31,30 @@ type GivenAnswer struct {
 
 // KeepCall notes that the function works on a call under way: see [queue.Queue.KeepCall]. It fails with
 // [message.ErrStale] if the call is over, and with [entities.ErrRunEnded] if the run is.
-func (e *Engine) KeepCall(
-	ctx context.Context, project entities.Project, runID entities.RunID, handle string,
-) error {
-	err := e.queue.KeepCall(ctx, project, runID, handle)
-	if errors.Is(err, message.ErrStale) {
-		return e.whyStale(ctx, project, runID, err)
-	}
-	return err
+func (e *Engine) KeepCall(ctx context.Context, c token.Call) error {
+	return e.whyStale(ctx, c, e.queue.KeepCall(ctx, c))
 }
 
 // Beat notes a heartbeat of the function that executes a step: see [queue.Queue.Beat]. It fails as [Engine.KeepCall]
 // does.
-func (e *Engine) Beat(
-	ctx context.Context, project entities.Project, runID entities.RunID, handle string, progress []byte,
-) error {
-	err := e.queue.Beat(ctx, project, runID, handle, progress)
-	if errors.Is(err, message.ErrStale) {
-		return e.whyStale(ctx, project, runID, err)
-	}
-	return err
+func (e *Engine) Beat(ctx context.Context, c token.Call, progress []byte) error {
+	return e.whyStale(ctx, c, e.queue.Beat(ctx, c, progress))
 }
 
 // TakeAnswer passes the answer to a call under way on to the delivery that waits for it in this process, or else does
 // with it what the server does that made the call. It fails as [Engine.KeepCall] does: nothing happens then. While the
 // database is away, the function repeats its request.
-func (e *Engine) TakeAnswer(
-	ctx context.Context, project entities.Project, runID entities.RunID, handle string, given GivenAnswer,
-) error {
-	taken, err := e.queue.AnswerHere(ctx, project, runID, handle, given.Answer)
+func (e *Engine) TakeAnswer(ctx context.Context, c token.Call, given GivenAnswer) error {
+	taken, err := e.queue.AnswerHere(ctx, c, given.Answer)
 	if !taken {
-		err = e.takeForAnother(ctx, project, runID, handle, given)
+		err = e.takeForAnother(ctx, c, given)
 	}
-	if errors.Is(err, message.ErrStale) {
-		return e.whyStale(ctx, project, runID, err)
-	}
-	return err
+	return e.whyStale(ctx, c, err)
 }
 
 // takeForAnother takes an answer to a call of another process.
-func (e *Engine) takeForAnother(
-	ctx context.Context, project entities.Project, runID entities.RunID, handle string, given GivenAnswer,
-) error {
-	d, err := e.queue.Called(ctx, project, runID, handle)
+func (e *Engine) takeForAnother(ctx context.Context, c token.Call, given GivenAnswer) error {
+	d, err := e.queue.Called(ctx, c)
 	if err != nil {
 		return err
 	}

@@ -86,7 +86,7 @@ func TestGroundControlLateStoreWritesAreKeptOrRefused(t *testing.T) {
 	if err := d.runs.answer(t.Context(), work, run, []byte(answer)); err != nil {
 		t.Fatal(err)
 	}
-	_, err := d.runs.Command(t.Context(), project, work.RunID, work.Lease,
+	_, err := d.runs.Command(t.Context(), callOf(work.RunID, work.Lease),
 		[]byte(`{"commands":[{"type":"setStore","id":"b","values":{"k":2}}]}`))
 	if !errors.Is(err, entities.ErrRunEnded) {
 		t.Errorf("a write after the end: got error %v", err)

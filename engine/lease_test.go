@@ -85,7 +85,7 @@ func TestCommandsRestartTheLease(t *testing.T) {
 		var before, after time.Time
 		d.scan(t, `UPDATE messages SET due_at = clock_timestamp() + $2::interval WHERE lease = $1 RETURNING due_at`,
 			[]any{work.Lease, left}, &before)
-		if _, err := d.runs.Command(t.Context(), project, id, work.Lease, nil); err != nil {
+		if _, err := d.runs.Command(t.Context(), callOf(id, work.Lease), nil); err != nil {
 			t.Fatal(err)
 		}
 		d.scan(t, `SELECT due_at FROM messages WHERE lease = $1`, []any{work.Lease}, &after)

@@ -90,7 +90,7 @@ func (b *cachingServer) prepareInvoked(t *testing.T, home *server) *runUnderWay 
 		t.Fatal(err)
 	}
 	m.run = run
-	if _, err := b.runs.Command(t.Context(), project, id, m.invocation.Lease, []byte(`{"commands":[
+	if _, err := b.runs.Command(t.Context(), callOf(id, m.invocation.Lease), []byte(`{"commands":[
 		{"type":"runStep","id":"a"},{"type":"runStep","id":"b"},{"type":"openHook","id":"h","token":"T"}]}`)); err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func answerAwaiting(answer, await string) serverAction {
 
 func sendCommand(command string) serverAction {
 	return func(ctx context.Context, b *cachingServer, m *runUnderWay) error {
-		_, err := b.runs.Command(ctx, project, m.run.ID, m.invocation.Lease, []byte(`{"commands":[`+command+`]}`))
+		_, err := b.runs.Command(ctx, callOf(m.run.ID, m.invocation.Lease), []byte(`{"commands":[`+command+`]}`))
 		return err
 	}
 }
@@ -163,7 +163,7 @@ func sendCommand(command string) serverAction {
 // sendCopy is a command of a copy of the call, which knows the log as far as the call has it.
 func sendCopy(command string) serverAction {
 	return func(ctx context.Context, b *cachingServer, m *runUnderWay) error {
-		_, err := b.runs.Exchange(ctx, project, m.run.ID, m.invocation.Lease, m.run.LastSeq,
+		_, err := b.runs.Exchange(ctx, callOf(m.run.ID, m.invocation.Lease), m.run.LastSeq,
 			[]byte(`{"commands":[`+command+`]}`))
 		return err
 	}
@@ -444,7 +444,7 @@ func TestEachStepIsOneStatement(t *testing.T) {
 	knows := m.run.LastSeq
 	for _, id := range []string{"x", "y"} {
 		want(2, id, func() error { // the statement and its commit
-			results, err := b.runs.Exchange(t.Context(), project, m.run.ID, m.invocation.Lease, knows,
+			results, err := b.runs.Exchange(t.Context(), callOf(m.run.ID, m.invocation.Lease), knows,
 				[]byte(`{"commands":[`+record(id)+`]}`))
 			if err == nil && results[1].Log == nil {
 				t.Error("the result has no log")

@@ -196,7 +196,7 @@ func TestBadConditionIsRefused(t *testing.T) {
 	work := d.claim(t, message.WorkRun, "")
 	for condition, ok := range map[string]bool{`data.n >`: false, `data.n > 1`: true} {
 		body := fmt.Sprintf(`{"commands":[{"type":"openHook","id":"h","signal":{"name":"paid","condition":%q}}]}`, condition)
-		_, err := d.runs.Command(t.Context(), project, id, work.Lease, []byte(body))
+		_, err := d.runs.Command(t.Context(), callOf(id, work.Lease), []byte(body))
 		if ok != (err == nil) || !ok && !strings.Contains(err.Error(), "command 0: openHook: condition: line 1, column") {
 			t.Errorf("%s: got error %v", condition, err)
 		}

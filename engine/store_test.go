@@ -263,7 +263,7 @@ func TestAnAnswerThatExceedsTheStoreIsRejected(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.runs.Command(t.Context(), project, work.RunID, work.Lease, full); err != nil {
+	if _, err := d.runs.Command(t.Context(), callOf(work.RunID, work.Lease), full); err != nil {
 		t.Fatal(err)
 	}
 	answer := func(values string) error {
@@ -291,7 +291,7 @@ func TestAnInlineStepWritesToTheStoreWithItsResultOrNot(t *testing.T) {
 	work, run := d.startInvocation(t)
 	record := func(step string) error {
 		body := []byte(`{"commands":[{"type":"recordStep",` + step + `}]}`)
-		_, err := d.runs.Exchange(t.Context(), project, run.ID, work.Lease, int64(len(d.events(t, run.ID))), body)
+		_, err := d.runs.Exchange(t.Context(), callOf(run.ID, work.Lease), int64(len(d.events(t, run.ID))), body)
 		return err
 	}
 	for _, step := range []string{

@@ -2,13 +2,13 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/token"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -61,45 +61,37 @@ func (w StreamWrite) validate() error {
 	return entities.ValidateText("stream name", w.Stream, MaxStreamName)
 }
 
-// WriteStream appends chunks to a stream of a run, and creates it. The handle is the lease of the call whose function
-// writes. It fails as [Engine.KeepCall] does if the call, its step or the run is over, and with
-// [entities.ErrStreamClosed] and [entities.ErrStreamLimit].
-func (e *Engine) WriteStream(
-	ctx context.Context, project entities.Project, runID entities.RunID, handle string, w StreamWrite,
-) error {
+// WriteStream appends chunks to a stream of a run, and creates it. The call is that whose function writes. It
+// fails as [Engine.KeepCall] does if the call, its step or the run is over, and with [entities.ErrStreamClosed] and
+// [entities.ErrStreamLimit].
+func (e *Engine) WriteStream(ctx context.Context, c token.Call, w StreamWrite) error {
 	if err := w.validate(); err != nil {
 		return err
 	}
-	name := entities.RunStream(runID, w.Stream)
 	err := pg.InTx(ctx, e.pool, func(tx pgx.Tx) error {
-		run, call, err := lockWriter(ctx, tx, project, runID, handle)
+		run, call, err := lockWriter(ctx, tx, c)
 		if err != nil {
 			return err
 		}
-		writer, attempt, err := w.writer(call, handle)
+		writer, attempt, err := w.writer(call, c.Invocation)
 		if err != nil {
 			return err
 		}
 		return w.write(ctx, tx, run, writer, attempt)
 	})
-	if errors.Is(err, message.ErrStale) {
-		return e.whyStale(ctx, project, runID, err)
-	}
 	if err == nil {
-		e.log.AnnounceStream(project, name)
+		e.log.AnnounceStream(c.Project, entities.RunStream(c.RunID, w.Stream))
 	}
-	return err
+	return e.whyStale(ctx, c, err)
 }
 
 // lockWriter locks what lets a function write: its run, which has not ended, and its call.
-func lockWriter(
-	ctx context.Context, tx pgx.Tx, project entities.Project, runID entities.RunID, handle string,
-) (*entities.Run, queue.Call, error) {
+func lockWriter(ctx context.Context, tx pgx.Tx, c token.Call) (*entities.Run, queue.Call, error) {
 	var run *entities.Run
 	var call *queue.Call
 	var b pgx.Batch
-	store.LockRunShared(&b, project, runID, &run)
-	queue.LockCall(&b, project, runID, handle, &call)
+	store.LockRunShared(&b, c.Project, c.RunID, &run)
+	queue.LockCall(&b, c, &call)
 	err := tx.SendBatch(ctx, &b).Close()
 	switch {
 	case err != nil:

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/token"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
@@ -211,6 +212,11 @@ func wantError(t testing.TB, what string, err, want error) {
 	if !errors.Is(err, want) {
 		t.Errorf("%s: got error %v, want %v", what, err, want)
 	}
+}
+
+// callOf returns the call of a run's function under the lease.
+func callOf(run entities.RunID, lease string) token.Call {
+	return token.Call{Project: project, RunID: run, Invocation: lease}
 }
 
 // onRecord inserts a row in processes, so that the process can hold leases.

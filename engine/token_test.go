@@ -51,7 +51,7 @@ func TestTokensOfCalls(t *testing.T) {
 		if want := (token.Call{Project: project, RunID: c.Run.ID, Invocation: c.Invocation}); !ok || err != nil || call != want {
 			t.Errorf("%s: got %+v, %v, error %v; want %+v", c.Type, call, ok, err, want)
 		}
-		return other.CheckLease(c.r.Context(), call.Project, call.RunID, call.Invocation)
+		return other.CheckLease(c.r.Context(), call)
 	}
 	d.register(t, deployment, serve(t, func(c *functionCall) {
 		if err := check(c); err != nil {
@@ -83,7 +83,7 @@ func TestTokensOfCalls(t *testing.T) {
 		t.Fatalf("got %d tokens, want one for each call", len(seen))
 	}
 	for text, invocation := range seen {
-		if err := d.CheckLease(t.Context(), project, id, invocation); !errors.Is(err, message.ErrStale) {
+		if err := d.CheckLease(t.Context(), callOf(id, invocation)); !errors.Is(err, message.ErrStale) {
 			t.Errorf("after the end of the invocation: got error %v, want ErrStale", err)
 		}
 		if log.contains(text) {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/token"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
@@ -40,24 +40,22 @@ const stepOpen = `NOT EXISTS (SELECT FROM steps s
 // Beat notes a heartbeat of the function that executes a step, with what it says about how far it is; nil for nothing
 // new. It fails with message.ErrStale if nobody waits for the step any more, and with [ErrTooSoon]. Of an invocation,
 // it has no effect.
-func (q *Queue) Beat(
-	ctx context.Context, p entities.Project, runID entities.RunID, handle string, progress []byte,
-) error {
+func (q *Queue) Beat(ctx context.Context, c token.Call, progress []byte) error {
 	tag, err := pg.NewPool(q.pool).Exec(ctx, `
 		UPDATE messages SET beat_at = clock_timestamp(), progress = coalesce($4, progress)
 		WHERE `+ofCall+` AND `+stepOpen+` AND (beat_at > clock_timestamp() - $5::interval) IS NOT TRUE`,
-		handle, p, runID, progress, BeatPause)
+		c.Invocation, c.Project, c.RunID, progress, BeatPause)
 	if err != nil || tag.RowsAffected() > 0 {
 		return wrap("note heartbeat", err)
 	}
-	return q.whyNoBeat(ctx, p, runID, handle)
+	return q.whyNoBeat(ctx, c)
 }
 
 // whyNoBeat returns why a heartbeat was refused.
-func (q *Queue) whyNoBeat(ctx context.Context, p entities.Project, runID entities.RunID, handle string) error {
+func (q *Queue) whyNoBeat(ctx context.Context, c token.Call) error {
 	var open bool
 	err := pg.NewPool(q.pool).QueryRow(ctx, `SELECT `+stepOpen+` FROM messages WHERE `+ofCall,
-		handle, p, runID).Scan(&open)
+		c.Invocation, c.Project, c.RunID).Scan(&open)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows) || err == nil && !open:
 		return errCallOver

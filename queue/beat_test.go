@@ -10,6 +10,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/token"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
@@ -51,14 +52,14 @@ func TestHeartbeatsCountForTheirCall(t *testing.T) {
 	r := withoutHints(t, testdb.New(t))
 	d := r.calledStep(t)
 	beat := func(text string) error {
-		return r.Beat(t.Context(), project, beating, d.Lease, []byte(text))
+		return r.Beat(t.Context(), callOf(beating, d.Lease), []byte(text))
 	}
 	rest := func() { r.exec(t, `UPDATE messages SET beat_at = now() - $1::interval`, BeatPause) }
 	due := r.stored(t, d.ID).Wait
 	wantError(t, "the first", beat(`1`), nil)
 	wantError(t, "too soon", beat(`2`), ErrTooSoon)
 	rest()
-	wantError(t, "nothing new", r.Beat(t.Context(), project, beating, d.Lease, nil), nil)
+	wantError(t, "nothing new", r.Beat(t.Context(), callOf(beating, d.Lease), nil), nil)
 	if got := r.progress(t, d.ID); got != `1` {
 		t.Errorf("got progress %s, want that of the first heartbeat", got)
 	}
@@ -66,9 +67,9 @@ func TestHeartbeatsCountForTheirCall(t *testing.T) {
 		t.Errorf("heartbeats have extended the lease from %s to %s", due, got)
 	}
 	rest()
-	wantError(t, "another lease", r.Beat(t.Context(), project, beating, "rh_other", []byte(`3`)), message.ErrStale)
-	wantError(t, "another project", r.Beat(t.Context(), "other", beating, d.Lease, []byte(`3`)), message.ErrStale)
-	wantError(t, "another run", r.Beat(t.Context(), project, "wrun_2", d.Lease, []byte(`3`)), message.ErrStale)
+	wantError(t, "another lease", r.Beat(t.Context(), callOf(beating, "rh_other"), []byte(`3`)), message.ErrStale)
+	wantError(t, "another project", r.Beat(t.Context(), token.Call{Project: "other", RunID: beating, Invocation: d.Lease}, []byte(`3`)), message.ErrStale)
+	wantError(t, "another run", r.Beat(t.Context(), callOf("wrun_2", d.Lease), []byte(`3`)), message.ErrStale)
 	r.exec(t, `UPDATE messages SET due_at = now()`)
 	wantError(t, "the lease has ended", beat(`3`), message.ErrStale)
 	if got := r.progress(t, d.ID); got != `1` {
@@ -101,14 +102,14 @@ func TestProgressIsForTheNextAttempt(t *testing.T) {
 			t.Parallel()
 			r := withoutHints(t, testdb.New(t))
 			d := r.calledStep(t)
-			if err := r.Beat(t.Context(), project, beating, d.Lease, []byte(`{"rows":7}`)); err != nil {
+			if err := r.Beat(t.Context(), callOf(beating, d.Lease), []byte(`{"rows":7}`)); err != nil {
 				t.Fatal(err)
 			}
 			end(t, r, d)
 			if next := r.again(t, d); string(next.Progress) != `{"rows":7}` {
 				t.Errorf("the next attempt has the progress %q", next.Progress)
 			}
-			wantError(t, "the first attempt", r.Beat(t.Context(), project, beating, d.Lease, nil), message.ErrStale)
+			wantError(t, "the first attempt", r.Beat(t.Context(), callOf(beating, d.Lease), nil), message.ErrStale)
 		})
 	}
 }
@@ -128,7 +129,7 @@ func TestRacingAttemptsSendHeartbeatsOfOne(t *testing.T) {
 		for n := range racers {
 			racing.Go(func() {
 				<-begin
-				switch err := r.Beat(t.Context(), project, beating, d.Lease, []byte(strconv.Itoa(n))); {
+				switch err := r.Beat(t.Context(), callOf(beating, d.Lease), []byte(strconv.Itoa(n))); {
 				case err == nil:
 					noted.Add(1)
 				case !errors.Is(err, ErrTooSoon) && !errors.Is(err, message.ErrStale):
@@ -176,7 +177,7 @@ func TestSilentCallsAreNotKept(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.exec(t, `UPDATE messages SET `+tt.silent)
-			wantError(t, "keep", r.KeepCall(t.Context(), project, beating, d.Lease), tt.want)
+			wantError(t, "keep", r.KeepCall(t.Context(), callOf(beating, d.Lease)), tt.want)
 			r.exec(t, `DELETE FROM messages`)
 		})
 	}
@@ -197,7 +198,7 @@ func TestSilenceIsNoticed(t *testing.T) {
 	if left := d.untilSilent(t.Context(), silence); left != 0 {
 		t.Errorf("a silent function may be silent for %s more", left)
 	}
-	if err := r.Beat(t.Context(), project, beating, d.Lease, nil); err != nil {
+	if err := r.Beat(t.Context(), callOf(beating, d.Lease), nil); err != nil {
 		t.Fatal(err)
 	}
 	if left := d.untilSilent(t.Context(), silence); left <= 0 || left > silence+BeatPause {

@@ -3,8 +3,8 @@ package queue
 import (
 	"github.com/jackc/pgx/v5"
 
-	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/token"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
@@ -16,7 +16,7 @@ type Call struct {
 
 // LockCall queues a read of the call with the lease, which it keeps from ending, and its step from being called again,
 // until the transaction ends. If the call or its step is over, into stays nil. The caller has locked the run.
-func LockCall(b *pgx.Batch, p entities.Project, runID entities.RunID, handle string, into **Call) {
+func LockCall(b *pgx.Batch, c token.Call, into **Call) {
 	pg.LoadInto(b, into, `SELECT work, subject FROM messages WHERE `+ofCall+` AND `+stepOpen+` FOR SHARE`,
-		handle, p, runID)
+		c.Invocation, c.Project, c.RunID)
 }

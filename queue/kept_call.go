@@ -7,8 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/token"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
 )
@@ -30,8 +30,8 @@ const keepMessages = `
 
 // KeepCall notes that a function works on the call with the lease. It fails with [message.ErrStale] if the call is
 // over, or if no server waits for it and the function has not sent the heartbeats that its step asks for.
-func (q *Queue) KeepCall(ctx context.Context, p entities.Project, runID entities.RunID, handle string) error {
-	tag, err := pg.NewPool(q.pool).Exec(ctx, keepMessages+ofCall, handle, p, runID, cluster.KeptLease)
+func (q *Queue) KeepCall(ctx context.Context, c token.Call) error {
+	tag, err := pg.NewPool(q.pool).Exec(ctx, keepMessages+ofCall, c.Invocation, c.Project, c.RunID, cluster.KeptLease)
 	if err == nil && tag.RowsAffected() == 0 {
 		return errCallOver
 	}
@@ -43,11 +43,9 @@ var errCallOver = fmt.Errorf("%w: the call is over, or another server makes it a
 
 // Called returns the delivery of a call that is under way, for its answer. It is bound to no worker: it cannot call. It
 // fails with [message.ErrStale] if the call is over.
-func (q *Queue) Called(
-	ctx context.Context, p entities.Project, runID entities.RunID, handle string,
-) (Delivery, error) {
+func (q *Queue) Called(ctx context.Context, c token.Call) (Delivery, error) {
 	rows, err := pg.NewPool(q.pool).Query(ctx,
-		`SELECT `+deliveryColumns+`, body FROM messages m WHERE `+ofCall, handle, p, runID)
+		`SELECT `+deliveryColumns+`, body FROM messages m WHERE `+ofCall, c.Invocation, c.Project, c.RunID)
 	d, err := pg.CollectOne[Delivery](rows, err, pgx.ErrNoRows)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return d, errCallOver

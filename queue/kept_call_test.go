@@ -6,6 +6,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/token"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
 )
@@ -19,7 +20,7 @@ func TestFunctionsKeepTheirCalls(t *testing.T) {
 	w := &deliverer{queue: r.Queue}
 	keep := func(d Delivery) {
 		t.Helper()
-		if err := r.KeepCall(t.Context(), project, run, d.Lease); err != nil {
+		if err := r.KeepCall(t.Context(), callOf(run, d.Lease)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -73,14 +74,14 @@ func TestFunctionsKeepTheirCalls(t *testing.T) {
 		})
 	}
 	d := r.claimed(t, "proc_1")
-	wantError(t, "no work", r.KeepCall(t.Context(), project, run, d.Lease), message.ErrStale)
+	wantError(t, "no work", r.KeepCall(t.Context(), callOf(run, d.Lease)), message.ErrStale)
 	r.exec(t, `UPDATE messages SET work = 'step', run_id = $1`, run)
-	wantError(t, "another lease", r.KeepCall(t.Context(), project, run, "rh_other"), message.ErrStale)
-	wantError(t, "another project", r.KeepCall(t.Context(), "other", run, d.Lease), message.ErrStale)
-	wantError(t, "another run", r.KeepCall(t.Context(), project, "wrun_2", d.Lease), message.ErrStale)
+	wantError(t, "another lease", r.KeepCall(t.Context(), callOf(run, "rh_other")), message.ErrStale)
+	wantError(t, "another project", r.KeepCall(t.Context(), token.Call{Project: "other", RunID: run, Invocation: d.Lease}), message.ErrStale)
+	wantError(t, "another run", r.KeepCall(t.Context(), callOf("wrun_2", d.Lease)), message.ErrStale)
 	r.exec(t, `UPDATE messages SET due_at = now()`)
-	wantError(t, "it has ended", r.KeepCall(t.Context(), project, run, d.Lease), message.ErrStale)
-	if _, err := r.Called(t.Context(), project, run, d.Lease); err == nil {
+	wantError(t, "it has ended", r.KeepCall(t.Context(), callOf(run, d.Lease)), message.ErrStale)
+	if _, err := r.Called(t.Context(), callOf(run, d.Lease)); err == nil {
 		t.Error("a call that has ended has a delivery")
 	}
 }

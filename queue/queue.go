@@ -19,6 +19,7 @@ import (
 	"github.com/stepwell-dev/stepwell/capacity/share"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/token"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue/pull"
@@ -221,12 +222,13 @@ func (q *Queue) Postpone(
 	return postpone(ctx, q.pool, handle)
 }
 
-// CheckLease fails with [message.ErrStale] unless work of the project's run has the live lease.
-func (q *Queue) CheckLease(ctx context.Context, p entities.Project, runID entities.RunID, handle string) error {
+// CheckLease fails with [message.ErrStale] unless the lease of the call is live.
+func (q *Queue) CheckLease(ctx context.Context, c token.Call) error {
 	g := LeaseGuard{}
 	err := pg.NewPool(q.pool).QueryRow(ctx, `
 		SELECT EXISTS (SELECT FROM messages WHERE `+OfLease+`
-			AND (project, run_id) IS NOT DISTINCT FROM ($2, $3) AND due_at > clock_timestamp())`, handle, p, runID,
+			AND (project, run_id) IS NOT DISTINCT FROM ($2, $3) AND due_at > clock_timestamp())`,
+		c.Invocation, c.Project, c.RunID,
 	).Scan(&g.alive)
 	if err != nil {
 		return fmt.Errorf("check lease: %w", err)

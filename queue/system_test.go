@@ -17,6 +17,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/entities/token"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
@@ -321,6 +322,11 @@ func wantError(t testing.TB, what string, err, want error) {
 	if !errors.Is(err, want) {
 		t.Errorf("%s: got error %v, want %v", what, err, want)
 	}
+}
+
+// callOf returns the call of a run's function under the lease.
+func callOf(run entities.RunID, lease string) token.Call {
+	return token.Call{Project: project, RunID: run, Invocation: lease}
 }
 
 // logs is a log that a test can read while it is being written.

@@ -15,6 +15,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/rescue"
+	"github.com/stepwell-dev/stepwell/entities/token"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue/pull"
 	"github.com/stepwell-dev/stepwell/queue/world"
@@ -203,10 +204,8 @@ func (w *deliverer) callByWorker(req *http.Request, d Delivery, body []byte) (*h
 
 // AnswerHere passes on the answer to a call that a worker got from this process, and reports true, unless there is no
 // such call. It returns when the answer is recorded, and fails with [message.ErrStale] if it does not count.
-func (q *Queue) AnswerHere(
-	ctx context.Context, p entities.Project, runID entities.RunID, handle string, a pull.Answer,
-) (bool, error) {
-	counts, ok := q.workers.Answer(string(p), string(runID), handle, a)
+func (q *Queue) AnswerHere(ctx context.Context, c token.Call, a pull.Answer) (bool, error) {
+	counts, ok := q.workers.Answer(string(c.Project), string(c.RunID), c.Invocation, a)
 	if !ok {
 		return false, nil
 	}

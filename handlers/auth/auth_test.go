@@ -14,7 +14,6 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/admin"
-	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/token"
 	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
@@ -100,8 +99,8 @@ func (callStore) VerifyCall(_ context.Context, text string) (token.Call, bool, e
 
 var errEnded = errors.New("the invocation has ended")
 
-func (callStore) CheckLease(_ context.Context, p entities.Project, run entities.RunID, handle string) error {
-	if p != "shop" || run != "wrun_1" || handle != "rh_1" {
+func (callStore) CheckLease(_ context.Context, c token.Call) error {
+	if c != (token.Call{Project: "shop", RunID: "wrun_1", Invocation: "rh_1"}) {
 		return errEnded
 	}
 	return nil

@@ -20,8 +20,8 @@ import (
 type Calls interface {
 	// VerifyCall returns the call for which a token was made. It reports false if the token is invalid or has expired.
 	VerifyCall(ctx context.Context, text string) (c token.Call, ok bool, err error)
-	// CheckLease fails unless work of the project's run has the live lease.
-	CheckLease(ctx context.Context, p entities.Project, runID entities.RunID, handle string) error
+	// CheckLease fails unless the lease of the call is live.
+	CheckLease(context.Context, token.Call) error
 }
 
 // actorFunction is the actor of requests with the token of a call.
@@ -61,7 +61,7 @@ func (a *Authenticator) authorizeCall(c echo.Context, call token.Call) error {
 	if r.Method != http.MethodGet {
 		return nil
 	}
-	return a.options.Calls.CheckLease(r.Context(), call.Project, call.RunID, call.Invocation)
+	return a.options.Calls.CheckLease(r.Context(), call)
 }
 
 // authorizeCallback allows a request with the token of a step's callback to send the step's result.

@@ -19,9 +19,8 @@ import (
 
 // keepCall notes that a function works on a call.
 func (s *Server) keepCall(r *request) error {
-	id := r.runID()
-	invocation := r.invocation()
-	return answerNothing(r, func() error { return s.Runs.KeepCall(r.ctx(), r.project(), id, invocation) })
+	call := r.call()
+	return answerNothing(r, func() error { return s.Runs.KeepCall(r.ctx(), call) })
 }
 
 // checkGivenAnswer checks what a function would have answered.
@@ -41,12 +40,11 @@ func checkGivenAnswer(a api.AnswerCallBody) error {
 // answerCall takes the answer of a function whose call's connection has ended.
 func (s *Server) answerCall(r *request) error {
 	var given api.AnswerCallBody
-	id := r.runID()
-	invocation := r.invocation()
+	call := r.call()
 	r.body(&given)
 	r.fail(checkGivenAnswer(given))
 	return answerNothing(r, func() error {
-		return s.Runs.TakeAnswer(r.ctx(), r.project(), id, invocation, engine.GivenAnswer{
+		return s.Runs.TakeAnswer(r.ctx(), call, engine.GivenAnswer{
 			Answer: pull.Answer{
 				Status: int(given.Status), ContentType: given.ContentType, RetryAfter: given.RetryAfter, Body: given.Body,
 			},
@@ -58,14 +56,13 @@ func (s *Server) answerCall(r *request) error {
 // beatCall notes a heartbeat of the function that executes a step.
 func (s *Server) beatCall(r *request) error {
 	var beat api.BeatCallBody
-	id := r.runID()
-	invocation := r.invocation()
+	call := r.call()
 	r.optionalBody(&beat)
 	if n := len(beat.Progress); n > queue.MaxProgress {
 		r.fail(badField("progress", "it has %d bytes; the limit is %d: keep more in the run's store", n, queue.MaxProgress))
 	}
 	return answerNothing(r, func() error {
-		err := s.Runs.Beat(r.ctx(), r.project(), id, invocation, beat.Progress)
+		err := s.Runs.Beat(r.ctx(), call, beat.Progress)
 		if errors.Is(err, queue.ErrTooSoon) {
 			return &incoming.TooManyError{What: "heartbeats of the step", RetryAfter: queue.BeatPause}
 		}
@@ -79,13 +76,12 @@ const maxStreamWrite = 1 << 20
 // writeStream writes what a function says in a stream of its run.
 func (s *Server) writeStream(r *request) error {
 	var body api.WriteStreamBody
-	id := r.runID()
-	invocation := r.invocation()
+	call := r.call()
 	r.body(&body)
 	chunks, err := linesOf(body.Chunks)
 	r.fail(err)
 	return answerNothing(r, func() error {
-		return s.Runs.WriteStream(r.ctx(), r.project(), id, invocation, engine.StreamWrite{
+		return s.Runs.WriteStream(r.ctx(), call, engine.StreamWrite{
 			Stream: body.Stream, Step: entities.StepID(body.Step), Attempt: body.Attempt, From: body.From, Chunks: chunks,
 			Close: body.Close,
 		})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/token"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
@@ -404,15 +405,14 @@ func (s *Server) setAttributes(r *request) error {
 // commandRun executes commands that a function sends before it answers its invocation. With the parameter "after", it
 // answers with the events that follow that position.
 func (s *Server) commandRun(r *request) error {
-	id := r.runID()
-	invocation := r.invocation()
+	call := r.call()
 	body := r.rawBody()
 	if len(body) > contract.MaxAnswer {
 		r.fail(entities.Invalid("the commands are %d bytes; the limit is %d", len(body), contract.MaxAnswer))
 	}
 	if !r.QueryParams().Has("after") {
 		return answerNothing(r, func() error {
-			_, err := s.Runs.Command(r.ctx(), r.project(), id, invocation, body)
+			_, err := s.Runs.Command(r.ctx(), call, body)
 			return err
 		})
 	}
@@ -420,11 +420,16 @@ func (s *Server) commandRun(r *request) error {
 	if r.err != nil {
 		return r.err
 	}
-	results, err := s.Runs.Exchange(r.ctx(), r.project(), id, invocation, after, body)
+	results, err := s.Runs.Exchange(r.ctx(), call, after, body)
 	if err != nil {
 		return err
 	}
-	return s.answerExchange(r, id, after, results)
+	return s.answerExchange(r, call.RunID, after, results)
+}
+
+// call returns the call that sends the request.
+func (r *request) call() token.Call {
+	return token.Call{Project: r.project(), RunID: r.runID(), Invocation: r.invocation()}
 }
 
 // invocation returns the invocation that sends the request: that of the token, or of the header.
