@@ -39,8 +39,6 @@ type Engine struct {
 	secrets  *admin.Secrets
 	// remembering limits which signals are stored for runs that will listen.
 	remembering *remembering
-	// flowStates has what flows know of their runs.
-	flowStates flowStates
 	// lateAnswers is [lateAnswers], or another time in tests.
 	lateAnswers time.Duration
 	// follows says what follows from new events in runs of flows.
@@ -54,8 +52,8 @@ func New(q *queue.Queue, log *eventlog.Log) *Engine {
 	e := &Engine{
 		pool: q.Pool(), queue: q, log: log, conditions: conditions, triggers: triggers.New(q, log, conditions),
 		callKey: newCallKey(pg.NewPool(q.Pool()), now), kept: newKeptRuns(), flows: registry.New(q.Pool(), now),
-		secrets:    admin.NewSecrets(q.Pool(), now),
-		flowStates: newFlowStates(), remembering: &remembering{}, lateAnswers: lateAnswers,
+		secrets:     admin.NewSecrets(q.Pool(), now),
+		remembering: &remembering{}, lateAnswers: lateAnswers,
 	}
 	e.follows = e.decideInline
 	log.NoteBuilds(e.flows.Build)
@@ -80,7 +78,7 @@ func (e *Engine) WithPublicURL(address string) *Engine {
 // Handlers returns the handler for each kind of work, for [queue.WorkerOptions]. Only one engine of a log may have
 // handlers.
 func (e *Engine) Handlers() map[message.Work]queue.Handler {
-	e.log.MeasureAfter(e.knownUpTo)
+	e.log.MeasureAfter(e.kept.seq)
 	e.log.FollowStarts(e.follows)
 	signals := newSignalDispatch(e)
 	return map[message.Work]queue.Handler{
@@ -126,15 +124,11 @@ func (e *Engine) answer(ctx context.Context, d queue.Delivery, run entities.Run,
 		err = ErrNothingLeft // drop what wraps it: the answer is at fault, not the database
 	}
 	if err == nil { // before the next invocation starts
-		e.kept.replace(d.RunID, d.URL, plan.Keep, e.log.Now())
-		e.flowStates.carriedOut(d.RunID, d.Lease)
+		e.kept.answered(d, plan.Keep, e.log.Now())
 	}
 	end.afterCommit(e.queue, err)
 	return plan.Explain(err)
 }
-
-// knownUpTo returns up to which position whoever continues a run probably knows its log.
-func (e *Engine) knownUpTo(id entities.RunID) int64 { return max(e.kept.seq(id), e.flowStates.seq(id)) }
 
 // checkLease returns a guard that fails the transaction unless the lease on the work is valid.
 func checkLease(d queue.Delivery) func(*pgx.Batch) func([]eventlog.Request) error {

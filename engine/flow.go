@@ -47,7 +47,7 @@ func (e *Engine) askFlow(ctx context.Context, d queue.Delivery, c contract.Call)
 		return answer{}, err
 	}
 	kept.lease = d.Lease
-	e.flowStates.put(d.RunID, kept)
+	e.kept.put(d.RunID, kept)
 	return answer{status: http.StatusOK, body: body}, nil
 }
 
@@ -83,7 +83,7 @@ const laterServer = time.Minute
 
 // stateOf returns the state of a run before the call's events; nil if the engine does not have it any more.
 func (e *Engine) stateOf(ctx context.Context, d queue.Delivery, c contract.Call) (*keptState, error) {
-	kept := e.flowStates.take(d.RunID)
+	kept := e.kept.take(d.RunID)
 	if c.Since > 0 {
 		if kept == nil || kept.Seq() != c.Since {
 			return nil, nil

@@ -174,7 +174,7 @@ func TestFlowsNeedNoState(t *testing.T) {
 	var calls atomic.Int64
 	s := startServer(t, serve(t, func(c *functionCall) {
 		if calls.Add(1)%50 == 0 {
-			states := d.Load().runs.flowStates
+			states := d.Load().runs.kept
 			ids, _ := states.Contents()
 			for _, id := range ids {
 				states.Remove(id)
@@ -190,7 +190,7 @@ func TestFlowsNeedNoState(t *testing.T) {
 	if n := calls.Load(); n != items {
 		t.Errorf("%d calls, want %d", n, items)
 	}
-	if _, n := s.runs.flowStates.Contents(); n < 0 || n > maxFlowBytes {
+	if _, n := s.runs.kept.Contents(); n < 0 || n > maxKeptBytes {
 		t.Errorf("the states take %d bytes", n)
 	}
 }

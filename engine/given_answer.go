@@ -10,7 +10,6 @@ import (
 
 	"github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/token"
 	"github.com/stepwell-dev/stepwell/eventlog"
@@ -82,18 +81,7 @@ func (e *Engine) takeStepAnswer(ctx context.Context, d queue.Delivery, a answer,
 	if err != nil {
 		return err
 	}
-	v := s.decide(a, nil, d.DeliveryCount, now)
-	err = e.append(ctx, d, v, s.results(v, now))
-	if limit, ok := errors.AsType[*kv.LimitError](err); ok {
-		v = storeLimit(limit)
-		err = e.append(ctx, d, v, s.results(v, now))
-	}
-	if errors.Is(err, entities.ErrConflict) {
-		return d.End(ctx) // the step has a result already
-	}
-	if v.event == entities.EventStepRetrying {
-		e.queue.WakeTimer(nil)
-	}
+	err = e.record(ctx, d, s, s.decide(a, nil, d.DeliveryCount, now))
 	if len(s.spec.Limits) > 0 {
 		e.queue.Freed(d.Project, s.spec.Limits)
 	}
@@ -107,11 +95,11 @@ func (e *Engine) takeRunAnswer(ctx context.Context, d queue.Delivery, a answer, 
 		return err
 	}
 	if a.status == http.StatusPreconditionFailed {
-		e.forget(d.RunID)
+		e.kept.Remove(d.RunID)
 		return d.Release(ctx, *d.NotServed("it does not keep the run")) // the next call has the whole log
 	}
 	if !a.ok() {
-		e.kept.forget(d.RunID)
+		e.kept.Remove(d.RunID)
 		return d.Release(ctx, d.Failure(e.refused(d, a)))
 	}
 	var position struct{ Seen int64 }

@@ -38,7 +38,7 @@ func (e *Engine) decideInline(ctx context.Context, n eventlog.NewEvents) *eventl
 	case kept == nil:
 		return nil
 	case kept.needsInvocation:
-		e.flowStates.put(n.Run.ID, kept)
+		e.kept.put(n.Run.ID, kept)
 		return nil
 	}
 	added, err := flowEvents(n.Events)
@@ -70,7 +70,7 @@ func (e *Engine) stateBefore(n eventlog.NewEvents) *keptState {
 		}
 		return nil
 	}
-	kept := e.flowStates.take(n.Run.ID)
+	kept := e.kept.take(n.Run.ID)
 	if kept == nil || kept.upTo() == before {
 		return kept
 	}
@@ -82,7 +82,7 @@ func (e *Engine) stateBefore(n eventlog.NewEvents) *keptState {
 		}
 	}
 	if kept.upTo() < before { // else a failover has lost what the state knows
-		e.flowStates.put(n.Run.ID, kept)
+		e.kept.put(n.Run.ID, kept)
 	}
 	return nil
 }
@@ -127,7 +127,7 @@ func (e *Engine) keepInline(n eventlog.NewEvents, kept *keptState, written []ent
 		return
 	}
 	kept.after, kept.undecided = after, !followed
-	e.flowStates.put(n.Run.ID, kept)
+	e.kept.put(n.Run.ID, kept)
 }
 
 func endsRun(e flow.Event) bool {

@@ -163,7 +163,7 @@ func TestAKeptStateThatIsWrongIsDropped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	states := b.runs.flowStates
+	states := b.runs.kept
 	seq := states.seq(run.ID)
 	if seq == 0 {
 		t.Fatal("there is no state")
@@ -204,7 +204,7 @@ func TestWhatNeedsAnInvocationIsDecidedOnce(t *testing.T) {
 	b := cachingServerOn(t, gate.Open(t, home.pool.Config().ConnString(), home.pool, nil), home)
 	fresh := func(m *runUnderWay, payload string) eventlog.NewEvents {
 		return eventlog.NewEvents{Run: m.run, Events: []entities.Event{{
-			Seq: b.runs.flowStates.seq(m.run.ID) + 1, Type: entities.EventStepCompleted, CorrelationID: "a",
+			Seq: b.runs.kept.seq(m.run.ID) + 1, Type: entities.EventStepCompleted, CorrelationID: "a",
 			Payload: []byte(payload),
 		}}}
 	}
@@ -212,13 +212,13 @@ func TestWhatNeedsAnInvocationIsDecidedOnce(t *testing.T) {
 	if b.runs.decideInline(t.Context(), fresh(m, `"`+strings.Repeat("x", maxInlineBytes)+`"`)) != nil {
 		t.Error("large events bring something")
 	}
-	kept := b.runs.flowStates.take(m.run.ID)
+	kept := b.runs.kept.take(m.run.ID)
 	kept.needsInvocation, kept.lease = true, "lease"
-	b.runs.flowStates.put(m.run.ID, kept)
+	b.runs.kept.put(m.run.ID, kept)
 	if b.runs.decideInline(t.Context(), fresh(m, `1`)) != nil {
 		t.Error("it is decided again before the invocation")
 	}
-	b.runs.flowStates.carriedOut(m.run.ID, "lease")
+	b.runs.kept.answered(queue.Delivery{RunID: m.run.ID, Lease: "lease"}, nil, time.Now())
 	if f := b.runs.decideInline(t.Context(), fresh(m, `1`)); f == nil || !f.Known {
 		t.Errorf("after the invocation: got %+v", f)
 	}

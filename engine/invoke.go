@@ -32,7 +32,7 @@ func (e *Engine) invoke(ctx context.Context, d queue.Delivery) error {
 	}
 	a, err := e.callRun(ctx, d, &run, size)
 	if err != nil || !a.ok() {
-		e.kept.forget(d.RunID) // what the process keeps may be the cause
+		e.kept.Remove(d.RunID) // what the process keeps may be the cause
 	}
 	if isTooLarge(err) {
 		f := d.Failure(err)
@@ -90,7 +90,7 @@ func (e *Engine) callRun(ctx context.Context, d queue.Delivery, run *entities.Ru
 	if !warm || err != nil || a.status != http.StatusPreconditionFailed {
 		return a, err
 	}
-	e.forget(run.ID)
+	e.kept.Remove(run.ID)
 	var b pgx.Batch
 	read.Measure(&b, run.ID, 0, contract.InlineEvents, &size)
 	if err := e.pool.SendBatch(ctx, &b).Close(); err != nil {
@@ -98,12 +98,6 @@ func (e *Engine) callRun(ctx context.Context, d queue.Delivery, run *entities.Ru
 	}
 	a, _, err = e.callOnce(ctx, d, run, size)
 	return a, err
-}
-
-// forget drops what this server knows of the state of a run, so that the next call has the whole log.
-func (e *Engine) forget(id entities.RunID) {
-	e.kept.forget(id)
-	e.flowStates.take(id)
 }
 
 // callOnce makes one call, which carries a log of the given size in bytes, for which memory is reserved until the
@@ -162,7 +156,7 @@ func (e *Engine) applyAnswer(ctx context.Context, d queue.Delivery, run entities
 // outcome returns what the outcome of an answer means for the work.
 func (e *Engine) outcome(d queue.Delivery, run entities.Run, outcome error) error {
 	if isPermanent(outcome) {
-		e.forget(run.ID)
+		e.kept.Remove(run.ID)
 	}
 	if _, ok := errors.AsType[*admin.QuotaError](outcome); ok { // the run continues as another one later
 		f := d.Failure(asRefused(outcome))
@@ -195,9 +189,6 @@ func isPermanent(err error) bool {
 // later events. It fails with [errCallGrows] if the payloads have more than the most bytes.
 func (e *Engine) newCall(ctx context.Context, d queue.Delivery, run *entities.Run, most int64) (contract.Call, error) {
 	kept := e.kept.find(*run, d.URL, e.log.Now())
-	if d.IsFlow() {
-		kept.seq = e.flowStates.find(*run)
-	}
 	page, err := e.eventsAfter(ctx, d, *run, kept.seq)
 	if err != nil {
 		return contract.Call{}, err

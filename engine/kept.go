@@ -3,68 +3,127 @@ package engine
 import (
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
-
 	"github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/cache"
+	"github.com/stepwell-dev/stepwell/flow"
+	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// maxKept is the most runs of which a server remembers that a process keeps their state.
-const maxKept = 16 << 10
+const (
+	// maxKept and maxKeptBytes limit the runs that a server remembers.
+	maxKept      = 16 << 10
+	maxKeptBytes = 64 << 20
+	// keptBytes is what a run without a state takes, about, stateBytes a small state, and eventBytes an event besides its
+	// payload.
+	keptBytes  = 512
+	stateBytes = 8 << 10
+	eventBytes = 128
+)
 
-// keptRuns remembers what the last answer of a run has said about the process that keeps the run's state, as far as
-// this server has applied it. It is only a hint: losing it costs a call with the whole log, and a wrong one a call that
-// the function refuses.
+// keptRuns remembers of the runs that were answered last who keeps their state: a process of the app, as the last answer
+// has said, or this server if the run is that of a flow. It is only a hint: losing it costs a call with the whole log,
+// and a wrong one a call that the function refuses.
 type keptRuns struct {
-	runs *lru.Cache[entities.RunID, keptRun]
+	*cache.Cache[entities.RunID, keptRun]
 }
 
-// keptRun is a run whose state a process keeps.
+// keptRun is a run whose state is kept.
 type keptRun struct {
-	// seq is the position up to which the process knows the log; 0 if no process keeps the run.
+	// seq is the position up to which the state knows the log; 0 if nobody keeps the run.
 	seq int64
-	by  string
-	// until is when the process forgets the run, and url where it was called.
-	until time.Time
-	url   string
+	// by is the process of the app, until when it forgets the run, and url where it was called.
+	by, url string
+	until   time.Time
+	// state is that of a flow; nil if a process of an app keeps it.
+	state *keptState
+}
+
+// keptState is what a flow knows of a run: the fold of the log up to a position, and events after that.
+type keptState struct {
+	*flow.State
+
+	// after are the next events of the log, which the next decision is about too.
+	after []flow.Event
+	// undecided is set while nobody has carried out what was decided last. Lease is that of the invocation that is about
+	// to.
+	undecided bool
+	lease     string
+	// needsInvocation is set if what was decided last cannot be written inline, until an invocation has carried it out.
+	needsInvocation bool
+}
+
+// upTo returns the position up to which the log is known.
+func (k *keptState) upTo() int64 { return k.Seq() + int64(len(k.after)) }
+
+// fold applies the events that come after the state.
+func (k *keptState) fold(run contract.Run, events []flow.Event) error {
+	apply := k.Apply
+	if k.undecided {
+		apply = k.Continue
+	}
+	k.after, k.undecided, k.lease = nil, true, ""
+	return apply(run, events)
 }
 
 func newKeptRuns() keptRuns {
-	runs, err := lru.New[entities.RunID, keptRun](maxKept)
-	if err != nil {
-		panic(err) // the size is not positive
-	}
-	return keptRuns{runs}
+	return keptRuns{cache.New(maxKept, maxKeptBytes, func(_ entities.RunID, k keptRun) int { return k.memory() })}
 }
 
-// replace remembers what an answer from the URL says; nil forgets the run.
-func (k keptRuns) replace(id entities.RunID, url string, keep *contract.Keep, now time.Time) {
-	if keep == nil {
-		k.runs.Remove(id)
+// memory returns how many bytes of memory the run takes, about.
+func (k keptRun) memory() int {
+	if k.state == nil {
+		return keptBytes
+	}
+	n := int(k.state.Bytes()) + stateBytes
+	for _, e := range k.state.after {
+		n += len(e.Payload) + eventBytes
+	}
+	return n
+}
+
+// answered notes that the answer to an invocation was carried out, and which process keeps the run's state according to
+// it; nil if none does.
+func (k keptRuns) answered(d queue.Delivery, keep *contract.Keep, now time.Time) {
+	if keep != nil {
+		k.Put(d.RunID, keptRun{seq: keep.Seq, by: keep.By, until: keep.Until(now), url: d.URL})
 		return
 	}
-	k.runs.Add(id, keptRun{seq: keep.Seq, by: keep.By, until: keep.Until(now), url: url})
+	if kept, _ := k.Peek(d.RunID); kept.state == nil {
+		k.Remove(d.RunID)
+	}
+	k.With(d.RunID, func(kept keptRun) {
+		if s := kept.state; s != nil && s.lease == d.Lease {
+			s.undecided, s.needsInvocation, s.lease = false, false, ""
+		}
+	})
 }
 
-// forget forgets the run.
-func (k keptRuns) forget(id entities.RunID) { k.runs.Remove(id) }
-
 // find returns what is remembered of the run. It forgets what has expired, what was said at another URL, and what
-// exceeds the run's log.
+// exceeds the run's log: a failover may have lost events.
 func (k keptRuns) find(run entities.Run, url string, now time.Time) keptRun {
-	kept, ok := k.runs.Get(run.ID)
-	if !ok {
-		return keptRun{}
-	}
-	if !now.Before(kept.until) || kept.url != url || kept.seq > run.LastSeq {
-		k.runs.Remove(run.ID)
+	kept, _ := k.Get(run.ID)
+	if kept.seq > run.LastSeq || kept.state == nil && (kept.url != url || !now.Before(kept.until)) {
+		k.Remove(run.ID)
 		return keptRun{}
 	}
 	return kept
 }
 
-// seq returns up to which position the log of the run is probably known.
+// seq returns up to which position the log of the run is probably known; 0 if it is not.
 func (k keptRuns) seq(id entities.RunID) int64 {
-	kept, _ := k.runs.Peek(id)
+	kept, _ := k.Peek(id)
 	return kept.seq
 }
+
+// take takes out the state of a flow's run, while it is used, or returns nil.
+func (k keptRuns) take(id entities.RunID) *keptState {
+	if kept, _ := k.Peek(id); kept.state == nil {
+		return nil
+	}
+	kept, _ := k.Take(id)
+	return kept.state
+}
+
+// put keeps the state of a flow's run, unless it is too large.
+func (k keptRuns) put(id entities.RunID, s *keptState) { k.Put(id, keptRun{seq: s.Seq(), state: s}) }

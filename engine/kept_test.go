@@ -11,6 +11,7 @@ import (
 	"github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/queue"
 )
 
 // warmCall is what a test checks of a call.
@@ -167,6 +168,7 @@ func TestKeptRunsAreForgotten(t *testing.T) {
 	if err := json.Unmarshal([]byte(`{"seq":40,"by":"p","for":"60s"}`), &keep); err != nil {
 		t.Fatal(err)
 	}
+	said := func(id entities.RunID) queue.Delivery { return queue.Delivery{RunID: id, URL: "http://a"} }
 	later := func(d time.Duration) func(keptRuns) int64 {
 		return func(k keptRuns) int64 { return k.find(run, "http://a", now.Add(d)).seq }
 	}
@@ -179,18 +181,18 @@ func TestKeptRunsAreForgotten(t *testing.T) {
 		"another URL":        {func(k keptRuns) int64 { return k.find(run, "http://b", now).seq }, 0},
 		"the log is shorter": {func(k keptRuns) int64 { return k.find(entities.Run{ID: run.ID, LastSeq: 39}, "http://a", now).seq }, 0},
 		"another answer": {func(k keptRuns) int64 {
-			k.replace(run.ID, "http://a", nil, now)
+			k.answered(said(run.ID), nil, now)
 			return k.find(run, "http://a", now).seq
 		}, 0},
 		"many other runs": {func(k keptRuns) int64 {
 			for i := range maxKept {
-				k.replace(entities.RunID(fmt.Sprint(i)), "http://a", &keep, now)
+				k.answered(said(entities.RunID(fmt.Sprint(i))), &keep, now)
 			}
 			return k.find(run, "http://a", now).seq
 		}, 0},
 	} {
 		k := newKeptRuns()
-		k.replace(run.ID, "http://a", &keep, now)
+		k.answered(said(run.ID), &keep, now)
 		if got := tt.find(k); got != tt.want {
 			t.Errorf("%s: got %d, want %d", name, got, tt.want)
 		}
