@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/backoff"
 	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog"
@@ -122,8 +121,7 @@ func (a *firstAttempt) attempt(now time.Time, spec entities.StepSpec) (*eventlog
 		ErrorCode: a.Error.Code, StartedAt: a.StartedAt, EndedAt: a.EndedAt,
 	}}
 	if spec.MaxAttempts > 1 {
-		pause := min(max(backoff.Pause(time.Duration(spec.BackoffMS)*time.Millisecond,
-			time.Duration(spec.MaxBackoffMS)*time.Millisecond, spec.Factor, 1), or(a.RetryAfter, 0)), maxRetryAfter)
+		pause := min(max(spec.Backoff(1), or(a.RetryAfter, 0)), maxRetryAfter)
 		at := now.Add(spec.Within(pause, now))
 		first.Data.RetryAfter = &at
 	}

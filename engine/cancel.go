@@ -52,7 +52,7 @@ func (e *Engine) cancel(ctx context.Context, d queue.Delivery) error {
 		}
 	}
 	if run.Status.Ended() {
-		return queue.Persist(ctx, d.End)
+		return d.End(ctx)
 	}
 	r := eventlog.Request{
 		Type: entities.EventRunCancelled, Grace: grace, Data: entities.EventData{Reason: string(d.Body)},

@@ -21,7 +21,7 @@ import (
 func (e *Engine) report(ctx context.Context, d queue.Delivery) error {
 	s, err := e.loadStep(ctx, d)
 	if errors.Is(err, entities.ErrStepNotFound) {
-		return queue.Persist(ctx, d.End)
+		return d.End(ctx)
 	}
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func (e *Engine) finish(ctx context.Context, d queue.Delivery, r eventlog.Reques
 	r.SpecVersion = entities.SpecDriven
 	_, err := e.log.AppendAll(ctx, d.Project, d.RunID, []eventlog.Request{r}, e.endWith(d))
 	if errors.Is(err, entities.ErrConflict) {
-		return queue.Persist(ctx, d.End)
+		return d.End(ctx)
 	}
 	return err
 }
@@ -101,7 +101,7 @@ func (e *Engine) endChildren(ctx context.Context, d queue.Delivery) error {
 			return err
 		}
 		if len(children) == 0 {
-			return queue.Persist(ctx, d.End)
+			return d.End(ctx)
 		}
 		var all errgroup.Group
 		all.SetLimit(childrenAtOnce)

@@ -57,7 +57,7 @@ func (e *Engine) executeHTTP(ctx context.Context, d queue.Delivery, s stepWork) 
 		return e.fetch(d, req.WithContext(ctx))
 	})
 	if errors.Is(err, errStepOver) {
-		return queue.Persist(ctx, d.End)
+		return d.End(ctx)
 	}
 	if err != nil && (queue.IsOver(err) || queue.Interrupted(ctx, err)) {
 		return err

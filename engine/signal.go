@@ -74,7 +74,7 @@ func (e *Engine) emit(ctx context.Context, d queue.Delivery) error {
 	if _, _, err := e.PostSignal(ctx, s, sent.Keep); err != nil {
 		return err
 	}
-	return queue.Persist(ctx, d.End)
+	return d.End(ctx)
 }
 
 func validateSignal(s store.Signal, keep time.Duration) error {

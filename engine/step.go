@@ -13,7 +13,6 @@ import (
 
 	"github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/entities/backoff"
 	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/strictjson"
@@ -65,7 +64,7 @@ func (e *Engine) executeStep(ctx context.Context, d queue.Delivery) error {
 	a, err := e.askInTime(ctx, d, call, timeout, silence)
 	now := e.log.Now()
 	if errors.Is(err, errStepOver) {
-		return queue.Persist(ctx, d.End)
+		return d.End(ctx)
 	}
 	if err != nil {
 		if queue.IsOver(err) || queue.Interrupted(ctx, err) {
@@ -127,7 +126,7 @@ func (e *Engine) startStep(ctx context.Context, d queue.Delivery) (s stepWork, o
 	}
 	s, err = e.loadStep(ctx, d)
 	if errors.Is(err, entities.ErrStepNotFound) || err == nil && s.CompletedAt != nil {
-		return s, false, queue.Persist(ctx, d.End)
+		return s, false, d.End(ctx)
 	}
 	if err != nil {
 		return s, false, err
@@ -285,7 +284,7 @@ func (s stepWork) failure(
 	case attempts >= s.spec.MaxAttempts:
 		return decision{event: entities.EventStepFailed, payload: f.Text(), code: f.Code}
 	default:
-		after := s.spec.Within(max(s.backoff(attempts), retryAfter), now)
+		after := s.spec.Within(max(s.spec.Backoff(attempts), retryAfter), now)
 		return decision{event: entities.EventStepRetrying, payload: f.Text(), code: f.Code, after: after}
 	}
 }
@@ -371,12 +370,6 @@ func parseFailure(a answer, err error) (contract.Failure, bool) {
 	return f, retryable
 }
 
-// backoff returns the pause after the given number of attempts.
-func (s stepWork) backoff(attempts int) time.Duration {
-	first, longest := time.Duration(s.spec.BackoffMS)*time.Millisecond, time.Duration(s.spec.MaxBackoffMS)*time.Millisecond
-	return backoff.Pause(first, longest, s.spec.Factor, attempts)
-}
-
 // record appends the decision about a step, and ends the work or schedules its retry, in one transaction. It persists
 // while the server shuts down or the database is away, since the function has done its work.
 func (e *Engine) record(ctx context.Context, d queue.Delivery, s stepWork, v decision) error {
@@ -400,11 +393,11 @@ func (e *Engine) record(ctx context.Context, d queue.Delivery, s stepWork, v dec
 	}
 	if v.answered && isRefusedResult(final) {
 		if final = e.recordLateAnswer(ctx, d, s, v, final); final == nil {
-			return queue.Persist(ctx, d.End)
+			return d.End(ctx)
 		}
 	}
 	if errors.Is(final, entities.ErrConflict) {
-		return queue.Persist(ctx, d.End) // the step has a result already
+		return d.End(ctx) // the step has a result already
 	}
 	return final
 }

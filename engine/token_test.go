@@ -90,7 +90,7 @@ func TestTokensOfCalls(t *testing.T) {
 			t.Errorf("the log has the token %s", text)
 		}
 	}
-	if !log.contains("work failed") {
+	if !log.contains("delivery failed") {
 		t.Error("the log has no failed call")
 	}
 	if n := d.count(t, `SELECT count(*) FROM events e, messages m WHERE (e::text || m::text) LIKE '%swct_%'`); n != 0 {

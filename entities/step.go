@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/entities/backoff"
 )
 
 // Step is a step of a run: the fold of its events. Payloads stay in the log: the input in the event at CreatedSeq, the
@@ -96,4 +98,10 @@ func (s StepSpec) Within(d time.Duration, now time.Time) time.Duration {
 		return d
 	}
 	return max(0, min(d, s.Deadline.Sub(now)))
+}
+
+// Backoff returns the pause after the given number of attempts.
+func (s StepSpec) Backoff(attempts int) time.Duration {
+	first, longest := time.Duration(s.BackoffMS)*time.Millisecond, time.Duration(s.MaxBackoffMS)*time.Millisecond
+	return backoff.Pause(first, longest, s.Factor, attempts)
 }

@@ -51,7 +51,7 @@ func Requests(o Options) queue.Handler {
 		if answer.StatusCode >= http.StatusMultipleChoices {
 			return failureOf(answer)
 		}
-		return queue.Persist(ctx, d.End)
+		return d.End(ctx)
 	}
 }
 

@@ -16,8 +16,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/stepwell-dev/stepwell/capacity/share"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/backoff"
@@ -164,7 +162,7 @@ func (w *deliverer) useTicket(ctx context.Context, t tickets.Ticket) error {
 		return err // as above
 	}
 	defer slot.end()
-	handle := "rh_" + ulid.Make().String()
+	handle := newHandle()
 	d, ok, err := w.queue.Claim(ctx, t, handle, w.heartbeat.ID, w.lease)
 	if err != nil {
 		// The claim may have been committed although its response was lost. Only this process knows the handle.
@@ -205,9 +203,8 @@ func (w *deliverer) deliver(ctx context.Context, d Delivery, free func()) (Deliv
 	case d.URL == PulledURL:
 		return w.handOver(ctx, d)
 	case d.URL == "" || d.IsFlow() || d.IsEmbedded():
-		f := d.Unregistered()
 		w.logger.WarnContext(ctx, "message waits for its deployment", "message", d.ID, "deployment", d.DeploymentID)
-		return Delivered{OutcomeUnreached, f.Public}, w.nack(ctx, d.Lease, *f)
+		return w.fail(ctx, d, *d.Unregistered())
 	default:
 		return w.deliverByHTTP(ctx, w.Bind(d), free)
 	}
@@ -217,7 +214,7 @@ func (w *deliverer) deliver(ctx context.Context, d Delivery, free func()) (Deliv
 func (w *deliverer) deliverByHTTP(ctx context.Context, d Delivery, free func()) (Delivered, error) {
 	if f := d.Unhealthy(ctx); f != nil {
 		defer d.retryIfRecovered(ctx)
-		return Delivered{OutcomeUnreached, f.Public}, w.nack(ctx, d.Lease, *f)
+		return w.fail(ctx, d, *f)
 	}
 	answered, err := w.awaitRun(ctx, &d)
 	if errors.Is(err, errRunBusy) {
@@ -255,10 +252,7 @@ func (w *deliverer) callFunction(ctx context.Context, d Delivery, free func()) (
 			return leaveLease(ctx, w.queue.pool, d.Lease, d.ClaimedAt)
 		})
 	default:
-		f := d.Failure(err)
-		w.logger.InfoContext(ctx, "delivery failed",
-			"message", d.ID, "topic", d.Topic, "delivery", d.DeliveryCount, "error", f.Public)
-		return f.delivered(), w.nack(ctx, d.Lease, f)
+		return w.retryLater(ctx, d, err)
 	}
 }
 
@@ -313,12 +307,13 @@ func Persist(ctx context.Context, do func(context.Context) error) error {
 	}
 }
 
-// delivered returns the outcome of a delivery that failed in this way.
-func (f Failure) delivered() Delivered {
+// fail releases a message after a failure, and returns the outcome.
+func (w *deliverer) fail(ctx context.Context, d Delivery, f Failure) (Delivered, error) {
+	outcome := OutcomeUnreached
 	if f.Reached {
-		return Delivered{OutcomeFailed, f.Public}
+		outcome = OutcomeFailed
 	}
-	return Delivered{OutcomeUnreached, f.Public}
+	return Delivered{outcome, f.Public}, w.nack(ctx, d.Lease, f)
 }
 
 // nack releases a message after a failure, if the lease has not changed.

@@ -162,9 +162,12 @@ func (d Delivery) ReserveMemory(ctx context.Context, size int64) (free func(), e
 	return free, nil
 }
 
-// End deletes the work. It succeeds if the work is gone already, since the end of a run deletes all its work.
+// End deletes the work; see [Persist]. It succeeds if the work is gone already, since the end of a run deletes all its
+// work.
 func (d Delivery) End(ctx context.Context) error {
-	return exec(ctx, d.by.queue.pool, "end work", endWork, d.Lease)
+	return Persist(ctx, func(ctx context.Context) error {
+		return exec(ctx, d.by.queue.pool, "end work", endWork, d.Lease)
+	})
 }
 
 // EndIn deletes the work as part of the batch.
@@ -368,7 +371,7 @@ func (w *deliverer) Perform(ctx context.Context, d Delivery) (Delivered, error) 
 		// The lease was lost: another process does the work now, or will once the lease has expired.
 		return Delivered{OutcomeDropped, redact(err)}, nil
 	case IsOver(err):
-		return Delivered{OutcomeDropped, redact(err)}, Persist(ctx, d.End)
+		return Delivered{OutcomeDropped, redact(err)}, d.End(ctx)
 	case Interrupted(ctx, err):
 		return Delivered{Outcome: OutcomeStopped}, w.leaveCall(ctx, d)
 	default:
@@ -382,12 +385,12 @@ func (w *deliverer) Bind(d Delivery) Delivery {
 	return d
 }
 
-// retryLater releases failed work to be retried later.
+// retryLater logs that a delivery has failed, and releases the message to be delivered again later.
 func (w *deliverer) retryLater(ctx context.Context, d Delivery, err error) (Delivered, error) {
 	f := d.Failure(err)
-	w.logger.InfoContext(ctx, "work failed", "message", d.ID, "run", d.RunID, "work", d.Work, "subject", d.Subject,
-		"delivery", d.DeliveryCount, "error", f.Public)
-	return f.delivered(), w.nack(ctx, d.Lease, f)
+	w.logger.InfoContext(ctx, "delivery failed", "message", d.ID, "topic", d.Topic, "run", d.RunID, "work", d.Work,
+		"subject", d.Subject, "delivery", d.DeliveryCount, "error", f.Public)
+	return w.fail(ctx, d, f)
 }
 
 // World makes deliveries to apps with a client of their own, and carries out their answers (docs/protocol.md, section

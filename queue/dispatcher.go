@@ -56,7 +56,7 @@ func (r Reservation) Made() bool { return r.by != nil }
 func (q *Queue) reserve(m message.Message, earlier int) Reservation {
 	d := q.local.Load()
 	if d == nil || m.Delay > 0 || m.Gated || len(m.Body) > smallBody ||
-		m.BeginsRun && (d.othersWait(m.Project) || q.pauses.hasParts(m.Project)) ||
+		m.BeginsRun && (d.othersWait(m.Project) || q.pauses.known().parts[m.Project]) ||
 		!d.room(m.Project, earlier) || q.bounds.Known(m.Project, m.DeploymentID) {
 		return Reservation{}
 	}
@@ -64,7 +64,19 @@ func (q *Queue) reserve(m message.Message, earlier int) Reservation {
 	if m.Lasts > 0 {
 		lease = m.Lasts + persistTimeout
 	}
-	return Reservation{by: d, handle: "rh_" + ulid.Make().String(), holder: d.heartbeat.ID, lease: lease}
+	return Reservation{by: d, handle: newHandle(), holder: d.heartbeat.ID, lease: lease}
+}
+
+// newHandle returns the handle of a new lease.
+func newHandle() string { return "rh_" + ulid.Make().String() }
+
+// newHandles returns n handles.
+func newHandles(n int) []string {
+	handles := make([]string, n)
+	for i := range handles {
+		handles[i] = newHandle()
+	}
+	return handles
 }
 
 // mayLease is the condition that a message with these columns may be leased to a process without a ticket: calls of a

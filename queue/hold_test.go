@@ -41,7 +41,7 @@ func (r *replica) pausesPart(t testing.TB, s hold.Subject, others ...*replica) {
 		t.Fatal(err)
 	}
 	for _, o := range append(others, r) {
-		eventually(t, "the pause is known", func() bool { return o.pauses.parts.Load() != nil && o.pauses.hasParts(project) })
+		eventually(t, "the pause is known", func() bool { return o.pauses.known().parts[project] })
 	}
 }
 

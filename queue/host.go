@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/pg"
@@ -80,12 +78,12 @@ func (w *deliverer) passOn(ctx context.Context, d Delivery) (Delivered, error) {
 	if d.URL == PulledURL {
 		reason, after = w.noRoom(ctx, d)
 	}
-	err := w.nack(ctx, d.Lease, Failure{
+	got, err := w.fail(ctx, d, Failure{
 		Reason: reason, Public: reason, After: after,
 		KeepsSlots: true, // so that the process that claims it needs no others
 	})
 	w.queue.hub.Publish(hostTopic(d.Project, d.DeploymentID))
-	return Delivered{OutcomeUnreached, reason}, err
+	return got, err
 }
 
 // hostTopic is the hub's topic for hints that a message was given back for the processes that have its app.
@@ -154,13 +152,9 @@ func (d *dispatcher) claimFor(ctx context.Context, h host, slots int) (more bool
 
 // claimForHost leases messages that were given back to this process.
 func (d *dispatcher) claimForHost(ctx context.Context, h host, slots int) ([]Delivery, error) {
-	if slots <= 0 || d.queue.pauses.has(h.project) {
+	if slots <= 0 || d.queue.pauses.known().projects[h.project] {
 		return nil, nil
 	}
-	handles := make([]string, slots)
-	for i := range handles {
-		handles[i] = "rh_" + ulid.Make().String()
-	}
 	return pg.CollectAll[Delivery](pg.NewPool(d.queue.pool).Query(ctx, claimForHostSQL,
-		h.project, h.deployment, promptDisconnects, handles, d.lease, h.url, maxPulledBytes, d.heartbeat.ID))
+		h.project, h.deployment, promptDisconnects, newHandles(slots), d.lease, h.url, maxPulledBytes, d.heartbeat.ID))
 }

@@ -54,12 +54,8 @@ func (q *Queue) Called(ctx context.Context, c token.Call) (Delivery, error) {
 	return d, wrap("find call", err)
 }
 
-// Release ends the lease of work after a failure.
-func (d Delivery) Release(ctx context.Context, f Failure) error {
-	err := exec(ctx, d.by.queue.pool, "release failed work", nackSQL, f.nackArgs(d.Lease)...)
-	d.by.queue.WakeTimer(err)
-	return err
-}
+// Release ends the lease of work after a failure; see [Persist].
+func (d Delivery) Release(ctx context.Context, f Failure) error { return d.by.nack(ctx, d.Lease, f) }
 
 // leaveCall ends what this process has to do with work whose call it has cut off because it stops. If the function says
 // that it works, it keeps the lease, and must say so again within [minLeftLease]. Otherwise the work is due at once.

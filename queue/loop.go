@@ -172,13 +172,12 @@ func poke(c chan struct{}) {
 
 // sweep lets the sweeper make a pass if one is due.
 func (w *deliverer) sweep(ctx context.Context) {
-	err := rescue.Do(ctx, "sweep", func() error {
-		_, err := w.sweeper.Sweep(ctx)
-		return err
+	w.try(ctx, "find stranded runs", func() error {
+		return rescue.Do(ctx, "sweep", func() error {
+			_, err := w.sweeper.Sweep(ctx)
+			return err
+		})
 	})
-	if err != nil && ctx.Err() == nil {
-		w.logger.ErrorContext(ctx, "find stranded runs", "error", err)
-	}
 }
 
 // countEvents brings the statistics up to date. All processes share the passes of the sweeper, so one of them counts.
@@ -186,10 +185,9 @@ func (w *deliverer) countEvents(ctx context.Context) {
 	if w.options.Stats == nil {
 		return
 	}
-	err := rescue.Do(ctx, "stats", func() error { return w.options.Stats.Follow(ctx) })
-	if err != nil && ctx.Err() == nil {
-		w.logger.ErrorContext(ctx, "count events", "error", err)
-	}
+	w.try(ctx, "count events", func() error {
+		return rescue.Do(ctx, "stats", func() error { return w.options.Stats.Follow(ctx) })
+	})
 }
 
 // tellDeadlocks logs that runs wait for each other's slots of limits.
@@ -205,20 +203,22 @@ func (w *deliverer) tellDeadlocks(ctx context.Context) {
 // deleteExpired deletes expired idempotency keys and signals, old events of triggers, old clocks of limits, and pauses
 // of runs that have ended.
 func (w *deliverer) deleteExpired(ctx context.Context) {
-	if err := deleteExpiredKeys(ctx, w.queue.pool); err != nil && ctx.Err() == nil {
-		w.logger.ErrorContext(ctx, "delete expired idempotency keys", "error", err)
+	rows := pg.NewPool(w.queue.pool)
+	for what, task := range map[string]func() error{
+		"delete expired idempotency keys": func() error { return deleteExpiredKeys(ctx, w.queue.pool) },
+		"delete expired signals":          func() error { return store.DeleteSpentSignals(ctx, rows) },
+		"delete old events of triggers":   func() error { return trigger.Prune(ctx, rows) },
+		"end the pauses of ended runs":    func() error { return hold.EndOfRuns(ctx, w.queue.pool) },
+		"delete old clocks":               func() error { return limit.DeleteOldClocks(ctx, rows) },
+	} {
+		w.try(ctx, what, task)
 	}
-	if err := store.DeleteSpentSignals(ctx, pg.NewPool(w.queue.pool)); err != nil && ctx.Err() == nil {
-		w.logger.ErrorContext(ctx, "delete expired signals", "error", err)
-	}
-	if err := trigger.Prune(ctx, pg.NewPool(w.queue.pool)); err != nil && ctx.Err() == nil {
-		w.logger.ErrorContext(ctx, "delete old events of triggers", "error", err)
-	}
-	if err := hold.EndOfRuns(ctx, w.queue.pool); err != nil && ctx.Err() == nil {
-		w.logger.ErrorContext(ctx, "end the pauses of ended runs", "error", err)
-	}
-	if err := limit.DeleteOldClocks(ctx, pg.NewPool(w.queue.pool)); err != nil && ctx.Err() == nil {
-		w.logger.ErrorContext(ctx, "delete old clocks", "error", err)
+}
+
+// try performs a periodic task, and logs its failure unless the process stops.
+func (w *deliverer) try(ctx context.Context, what string, task func() error) {
+	if err := task(); err != nil && ctx.Err() == nil {
+		w.logger.ErrorContext(ctx, what, "error", err)
 	}
 }
 

@@ -273,10 +273,7 @@ func makeDueNow(
 				FOR UPDATE SKIP LOCKED
 			), moved AS (
 				UPDATE messages SET due_at = now() WHERE id = ANY (ARRAY(SELECT id FROM next)) AND due_at < `+gated+`
-			), advanced AS (
-				UPDATE permits SET not_before = now()
-				WHERE message_id = ANY (ARRAY(SELECT id FROM next)) AND granted_at IS NULL AND not_before > now()
-			)
+			), advanced AS (`+advancePermits+`)
 			SELECT coalesce(max(due_at), $4),
 				coalesce(max(id) FILTER (WHERE due_at = (SELECT max(due_at) FROM next)), ''), count(*)
 			FROM next`,

@@ -31,25 +31,20 @@ const (
 // pauses knows which projects are paused, of which nothing is delivered but what ends runs, and which have pauses of
 // runs, workflows or deployments.
 type pauses struct {
-	pool  *pgxpool.Pool
-	list  atomic.Pointer[map[entities.Project]bool]
-	parts atomic.Pointer[map[entities.Project]bool]
+	pool *pgxpool.Pool
+	last atomic.Pointer[paused] // nil while this process delivers nothing, and so does not follow what is paused
 }
 
-// has reports whether the project was paused a moment ago.
-func (p *pauses) has(project entities.Project) bool {
-	list := p.list.Load()
-	return list != nil && (*list)[project]
-}
+// paused has the projects that were paused a moment ago, and those of which runs, workflows or deployments were.
+type paused struct{ projects, parts map[entities.Project]bool }
 
-// hasParts reports whether runs, workflows or deployments of the project were paused a moment ago.
-func (p *pauses) hasParts(project entities.Project) bool {
-	list := p.parts.Load()
-	return list != nil && (*list)[project]
+// known returns what is known to be paused.
+func (p *pauses) known() paused {
+	if last := p.last.Load(); last != nil {
+		return *last
+	}
+	return paused{}
 }
-
-// unknown reports whether this process delivers nothing, and so does not follow what is paused.
-func (p *pauses) unknown() bool { return p.parts.Load() == nil }
 
 // read reads what is paused, and returns the pauses that are over and may hold messages still.
 func (p *pauses) read(ctx context.Context) (over []int64, err error) {
@@ -65,8 +60,7 @@ func (p *pauses) read(ctx context.Context) (over []int64, err error) {
 	for _, project := range state.Projects {
 		parts[project] = true
 	}
-	p.list.Store(&list)
-	p.parts.Store(&parts)
+	p.last.Store(&paused{list, parts})
 	return state.Over, nil
 }
 
@@ -116,7 +110,7 @@ func (w *deliverer) holds(d Delivery) bool {
 	case message.WorkEnd, message.WorkCancel, message.WorkReport, message.WorkDeadline:
 		return false
 	default:
-		return w.queue.pauses.has(d.Project)
+		return w.queue.pauses.known().projects[d.Project]
 	}
 }
 
@@ -134,7 +128,7 @@ func (q *Queue) putAside(ctx context.Context, d Delivery) (held bool, err error)
 
 // isHeld puts a delivery aside that calls something which is paused, and reports whether it is.
 func (w *deliverer) isHeld(ctx context.Context, d Delivery) (bool, error) {
-	if !hold.Holds(d.Work) || !w.queue.pauses.hasParts(d.Project) {
+	if !hold.Holds(d.Work) || !w.queue.pauses.known().parts[d.Project] {
 		return false, nil
 	}
 	return w.queue.putAside(ctx, d)
@@ -142,7 +136,7 @@ func (w *deliverer) isHeld(ctx context.Context, d Delivery) (bool, error) {
 
 // putAsideSome puts aside what is paused of the deliveries of a project, and returns the others.
 func (q *Queue) putAsideSome(ctx context.Context, claimed []Delivery) (list []Delivery, err error) {
-	if len(claimed) == 0 || !q.pauses.hasParts(claimed[0].Project) && !q.pauses.unknown() {
+	if len(claimed) == 0 || q.pauses.last.Load() != nil && !q.pauses.known().parts[claimed[0].Project] {
 		return claimed, nil
 	}
 	for _, d := range claimed {
@@ -184,25 +178,12 @@ var holdSQL = `
 // letGo makes the messages due now that a pause has held which is over, in batches, so that it holds up nothing else,
 // and then deletes the pause. Several processes may do so at once, and go on after a crash.
 func (q *Queue) letGo(ctx context.Context, pause int64) error {
-	for n := dueBatch; n == dueBatch; {
-		err := pg.NewPool(q.pool).QueryRow(ctx, `
-			WITH next AS (
-				SELECT id FROM messages WHERE held_by = $1 ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED
-			), moved AS (
-				UPDATE messages m SET held_by = NULL, due_at = CASE WHEN due_at <> `+hold.Until+` THEN due_at
-					WHEN `+needsSlots+` THEN `+gated+` ELSE now() END
-				WHERE id = ANY (ARRAY(SELECT id FROM next))
-			), advanced AS (
-				UPDATE permits SET not_before = now()
-				WHERE message_id = ANY (ARRAY(SELECT id FROM next)) AND granted_at IS NULL AND not_before > now()
-			)
-			SELECT count(*) FROM next`, pause, dueBatch).Scan(&n)
-		if err != nil {
-			return fmt.Errorf("let go what pause %d held: %w", pause, err)
-		}
-		q.announceDue(nil)
+	err := q.moveInBatches(ctx, `held_by = $2 ORDER BY id`, `held_by = NULL, due_at = CASE
+		WHEN due_at <> `+hold.Until+` THEN due_at WHEN `+needsSlots+` THEN `+gated+` ELSE now() END`, pause)
+	if err != nil {
+		return fmt.Errorf("let go what pause %d held: %w", pause, err)
 	}
-	_, err := hold.Forget(ctx, q.pool, pause)
+	_, err = hold.Forget(ctx, q.pool, pause)
 	return err
 }
 
@@ -222,25 +203,31 @@ func (w *deliverer) postpone(ctx context.Context, d Delivery) error {
 
 // Resume makes the messages due now that were put off because their project was paused.
 func (q *Queue) Resume(ctx context.Context, project entities.Project) error {
-	defer q.announceDue(nil)
+	err := q.moveInBatches(ctx, `project = $2 AND lease = '' AND parked_at IS NULL AND last_error = $3 ORDER BY due_at`,
+		`last_error = '', due_at = CASE WHEN due_at < `+gated+` THEN now() ELSE due_at END`, project, message.ProjectPaused)
+	return pg.Wrap(err, "resume project %s", project)
+}
+
+// moveInBatches changes the messages m that which selects, in its order, and ends the pauses of their permits: in
+// batches, so that it holds up nothing else. The arguments of which begin with $2. It skips locked rows.
+func (q *Queue) moveInBatches(ctx context.Context, which, change string, args ...any) error {
 	for n := dueBatch; n == dueBatch; {
 		err := pg.NewPool(q.pool).QueryRow(ctx, `
 			WITH next AS (
-				SELECT id, due_at FROM messages
-				WHERE project = $1 AND lease = '' AND parked_at IS NULL AND last_error = $2
-				ORDER BY due_at LIMIT $3
-				FOR UPDATE SKIP LOCKED
+				SELECT id FROM messages WHERE `+which+` LIMIT $1 FOR UPDATE SKIP LOCKED
 			), moved AS (
-				UPDATE messages SET last_error = '', due_at = CASE WHEN due_at < `+gated+` THEN now() ELSE due_at END
-				WHERE id = ANY (ARRAY(SELECT id FROM next))
-			), advanced AS (
-				UPDATE permits SET not_before = now()
-				WHERE message_id = ANY (ARRAY(SELECT id FROM next)) AND granted_at IS NULL AND not_before > now()
-			)
-			SELECT count(*) FROM next`, project, message.ProjectPaused, dueBatch).Scan(&n)
+				UPDATE messages m SET `+change+` WHERE id = ANY (ARRAY(SELECT id FROM next))
+			), advanced AS (`+advancePermits+`)
+			SELECT count(*) FROM next`, append([]any{dueBatch}, args...)...).Scan(&n)
 		if err != nil {
-			return fmt.Errorf("resume project %s: %w", project, err)
+			return err
 		}
+		q.announceDue(nil)
 	}
 	return nil
 }
+
+// advancePermits ends the pauses of the permits of the messages in the relation next.
+const advancePermits = `
+	UPDATE permits SET not_before = now()
+	WHERE message_id = ANY (ARRAY(SELECT id FROM next)) AND granted_at IS NULL AND not_before > now()`

@@ -30,7 +30,7 @@ func TestPausedProjectIsNotCalled(t *testing.T) {
 	r.setPaused(t, true)
 	r.worker(t)
 	other.worker(t)
-	eventually(t, "both know", func() bool { return r.pauses.has(project) && other.pauses.has(project) })
+	eventually(t, "both know", func() bool { return r.pauses.known().projects[project] && other.pauses.known().projects[project] })
 	first, second := r.send(t), other.send(t)
 	const waiting = `SELECT count(*) FROM messages WHERE lease = '' AND last_error = $1 AND due_at > now() + interval '5 minutes'`
 	eventually(t, "both messages wait", func() bool { return r.count(t, waiting, message.ProjectPaused) == 2 })

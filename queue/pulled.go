@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue/world"
 )
@@ -95,16 +93,12 @@ func (q *Queue) GiveBack(ctx context.Context, list []Delivery) error {
 // claimGivenBack claims messages that have not reached the app, for a poll: up to so many as it has slots for, and up
 // to [maxPulledBytes].
 func (q *Queue) claimGivenBack(ctx context.Context, app world.App, slots int) ([]Delivery, error) {
-	if q.pauses.has(app.Project) {
+	if q.pauses.known().projects[app.Project] {
 		return nil, nil
 	}
 	for {
-		handles := make([]string, slots)
-		for i := range handles {
-			handles[i] = "rh_" + ulid.Make().String()
-		}
 		claimed, err := pg.CollectAll[Delivery](pg.NewPool(q.pool).Query(ctx, claimGivenBackSQL,
-			app.Project, app.Deployment, promptDisconnects, handles, PulledLease, PulledURL, maxPulledBytes))
+			app.Project, app.Deployment, promptDisconnects, newHandles(slots), PulledLease, PulledURL, maxPulledBytes))
 		if err != nil || len(claimed) == 0 {
 			return nil, err
 		}
@@ -120,10 +114,9 @@ func (q *Queue) claimGivenBack(ctx context.Context, app world.App, slots int) ([
 func (w *deliverer) handOver(ctx context.Context, d Delivery) (Delivered, error) {
 	give := w.queue.polls.Reserve(d.app())
 	if give == nil {
-		f := d.NotAsked(w.queue.lastAsked(ctx, d))
-		err := w.nack(ctx, d.Lease, *f)
+		got, err := w.fail(ctx, d, *d.NotAsked(w.queue.lastAsked(ctx, d)))
 		w.queue.hub.Publish(pullTopic(d.app()))
-		return Delivered{OutcomeUnreached, f.Public}, err
+		return got, err
 	}
 	err := exec(ctx, w.queue.pool, "give lease to app",
 		`UPDATE messages SET holder = '', due_at = now() + $2 WHERE `+OfLease, d.Lease, PulledLease)

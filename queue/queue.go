@@ -11,7 +11,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/capacity/concurrency"
 	"github.com/stepwell-dev/stepwell/capacity/limit"
@@ -355,7 +354,7 @@ func (q *Queue) Receive(
 			AND (ticket > 0 OR due_at <= now())
 			AND NOT EXISTS (`+pausesOf("m.project", "m.run_id", "m.deployment_id")+`)
 		RETURNING `+deliveryColumns+`, body`,
-		id, project, topic, "rh_"+ulid.Make().String(), lease)
+		id, project, topic, newHandle(), lease)
 	m, err := pg.CollectOne[Delivery](rows, err, pgx.ErrNoRows)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = q.whyNotReceived(ctx, project, topic, id)

@@ -36,7 +36,7 @@ func (p *Prober) handle(ctx context.Context, d queue.Delivery) error {
 		return err
 	}
 	if probed == nil {
-		return queue.Persist(ctx, d.End)
+		return d.End(ctx)
 	}
 	failure := ""
 	if err := probe(ctx, d, *probed); err != nil {

@@ -37,7 +37,7 @@ func (c *Collector) handle(ctx context.Context, d queue.Delivery) error {
 	return untilUnchanged(func() error {
 		found, err := collection.ByID(ctx, pg.NewPool(c.pool), d.Project, entities.RunID(d.Subject))
 		if errors.Is(err, collection.ErrNotFound) {
-			return queue.Persist(ctx, d.End)
+			return d.End(ctx)
 		}
 		if err != nil {
 			return err

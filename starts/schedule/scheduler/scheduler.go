@@ -61,7 +61,7 @@ func (s *Scheduler) handle(ctx context.Context, d queue.Delivery) error {
 	return untilUnchanged(func() error {
 		sched, err := schedule.ByID(ctx, pg.NewPool(s.pool), d.Project, schedule.ID(d.Subject))
 		if errors.Is(err, schedule.ErrNotFound) {
-			return queue.Persist(ctx, d.End)
+			return d.End(ctx)
 		}
 		if err != nil {
 			return err

@@ -197,7 +197,7 @@ func (t *Triggers) Handle(ctx context.Context, d queue.Delivery) error {
 	return untilUnchanged(func() error {
 		trg, err := trigger.ByID(ctx, pg.NewPool(t.pool), d.Project, id)
 		if errors.Is(err, trigger.ErrNotFound) {
-			return queue.Persist(ctx, d.End)
+			return d.End(ctx)
 		}
 		if err != nil {
 			return err
