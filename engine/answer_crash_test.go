@@ -55,8 +55,8 @@ func TestAnswerSurvivesACrashAtAnyStatement(t *testing.T) {
 			// executes the same statements each time.
 			attempt := func(t *testing.T, n int, crash gate.Crash) (d queue.Delivery, statements []string, err error) {
 				t.Helper()
-				home.exec(t, `DELETE FROM messages`)
-				home.exec(t, `DELETE FROM runs`)
+				home.Exec(t, `DELETE FROM messages`)
+				home.Exec(t, `DELETE FROM runs`)
 				broken := serverOn(t, session.Pool)
 				d, run := home.startInvocation(t)
 				statements = session.Run(t, n, crash, func() { err = broken.runs.answer(t.Context(), d, run, []byte(tt.answer)) })
@@ -93,7 +93,7 @@ func TestAnswerSurvivesACrashAtAnyStatement(t *testing.T) {
 					if got := home.countNewEvents(t, d.RunID); got != tt.events {
 						t.Errorf("%s: got %d events after the repetition, want %d", what, got, tt.events)
 					}
-					if got := home.count(t, `SELECT count(*) FROM messages WHERE work <> ''`); got != tt.work {
+					if got := home.Count(t, `SELECT count(*) FROM messages WHERE work <> ''`); got != tt.work {
 						t.Errorf("%s: got %d work messages, want %d", what, got, tt.work)
 					}
 				}
@@ -122,7 +122,7 @@ func (d *server) startInvocation(t *testing.T) (queue.Delivery, entities.Run) {
 // countNewEvents returns the number of events that a run got since startInvocation.
 func (d *server) countNewEvents(t *testing.T, id entities.RunID) int {
 	t.Helper()
-	return d.count(t, `SELECT count(*) - 3 FROM events WHERE run_id = $1`, id)
+	return d.Count(t, `SELECT count(*) - 3 FROM events WHERE run_id = $1`, id)
 }
 
 // answerAgain applies an answer.

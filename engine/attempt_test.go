@@ -60,7 +60,7 @@ func TestFirstAttemptOfTheFunctionCounts(t *testing.T) {
 			if !slices.Equal(log, expected) {
 				t.Errorf("got %v, want %v", log, expected)
 			}
-			if n := d.count(t, `SELECT attempt FROM steps WHERE run_id = $1`, id); n != attempts {
+			if n := d.Count(t, `SELECT attempt FROM steps WHERE run_id = $1`, id); n != attempts {
 				t.Errorf("got attempt %d, want %d", n, attempts)
 			}
 		})
@@ -93,7 +93,7 @@ func TestStepOfTheFunctionIsRepeated(t *testing.T) {
 			if got := d.events(t, id); !slices.Equal(got, want) {
 				t.Errorf("got %q, want %q", got, want)
 			}
-			if n := d.count(t, `SELECT attempt FROM steps WHERE run_id = $1`, id); n != 3 {
+			if n := d.Count(t, `SELECT attempt FROM steps WHERE run_id = $1`, id); n != 3 {
 				t.Errorf("got attempt %d, want 3", n)
 			}
 			d.waitForEmptyQueue(t)
@@ -124,7 +124,7 @@ func TestRepeatedAttemptsAreRecordedOnce(t *testing.T) {
 	if got := d.events(t, id); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if n := d.count(t, `
+	if n := d.Count(t, `
 		SELECT count(*) FROM messages WHERE run_id = $1 AND work = 'step' AND ticket = 0
 			AND due_at BETWEEN now() + interval '59 minutes' AND now() + interval '1 hour'
 			AND delivery_count = CASE subject WHEN 'f' THEN 1 ELSE 0 END`, id); n != 2 {
@@ -135,11 +135,11 @@ func TestRepeatedAttemptsAreRecordedOnce(t *testing.T) {
 	if _, err := d.runs.Command(t.Context(), callOf(id, work.Lease), []byte(body)); err != nil {
 		t.Fatal(err)
 	}
-	d.exec(t, `UPDATE messages SET due_at = now() WHERE subject = 'g'`)
+	d.Exec(t, `UPDATE messages SET due_at = now() WHERE subject = 'g'`)
 	if err := d.runs.executeStep(t.Context(), d.claimFrom(t, d, message.WorkStep, "g")); err != nil {
 		t.Error(err)
 	}
-	if n := d.count(t, `SELECT count(*) FROM messages WHERE run_id = $1 AND subject = 'g'`, id); n != 0 {
+	if n := d.Count(t, `SELECT count(*) FROM messages WHERE run_id = $1 AND subject = 'g'`, id); n != 0 {
 		t.Errorf("got %d pieces of work of the step that ended, want none", n)
 	}
 	want = append(want, "step_started g", "step_completed g")
@@ -180,12 +180,12 @@ func TestSweeperKnowsStepsOfTheFunction(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			d.exec(t, tt.lost)
+			d.Exec(t, tt.lost)
 			woken := d.sweep(t, func(s *cluster.Sweeper) { s.Quiet = 0 })
 			if got := len(woken) == 1; got != (tt.want != "") || got && !strings.Contains(woken[0].Reason, tt.want) {
 				t.Errorf("woke %+v, want the run for %q", woken, tt.want)
 			}
-			if n := d.count(t, `SELECT count(*) FROM messages WHERE run_id = $1 AND work IN ('run', 'step')`, id); n == 0 {
+			if n := d.Count(t, `SELECT count(*) FROM messages WHERE run_id = $1 AND work IN ('run', 'step')`, id); n == 0 {
 				t.Error("the run has no work")
 			}
 		})

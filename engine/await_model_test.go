@@ -110,9 +110,9 @@ func TestARunIsInvokedWhenItsAwaitHolds(t *testing.T) {
 	two.runs = New(one.Queue, two.log)
 	two.Attach(w)
 	rapid.Check(t, func(rt *rapid.T) {
-		one.exec(t, `DELETE FROM messages`)
-		one.exec(t, `DELETE FROM run_wakes`)
-		one.exec(t, `DELETE FROM runs`)
+		one.Exec(t, `DELETE FROM messages`)
+		one.Exec(t, `DELETE FROM run_wakes`)
+		one.Exec(t, `DELETE FROM runs`)
 		s := &awaitScenario{
 			awaitModel: &awaitModel{steps: map[string]bool{}, waits: map[string]bool{}, own: map[string]bool{}},
 			t:          t, servers: [2]*server{one, two}, worker: w,
@@ -125,8 +125,8 @@ func TestARunIsInvokedWhenItsAwaitHolds(t *testing.T) {
 				rt.Fatalf("due: %v, want %v; %+v", due, s.due, *s.awaitModel)
 			}
 		}
-		one.exec(t, `UPDATE runs SET updated_at = now() - interval '2 minutes'`)
-		one.exec(t, `UPDATE steps SET updated_at = now() - interval '2 minutes'`)
+		one.Exec(t, `UPDATE runs SET updated_at = now() - interval '2 minutes'`)
+		one.Exec(t, `UPDATE steps SET updated_at = now() - interval '2 minutes'`)
 		explained := one.explain(t, s.run.ID)
 		woken := s.sweep()
 		if len(woken) > 0 && !s.forgot && !s.neglects() {
@@ -152,12 +152,12 @@ func (s *awaitScenario) begin() {
 
 // measure notes the length of the log.
 func (s *awaitScenario) measure() {
-	s.servers[0].scan(s.t, `SELECT last_seq FROM runs`, nil, &s.length)
+	s.servers[0].Scan(s.t, `SELECT last_seq FROM runs`, nil, &s.length)
 }
 
 // last returns the position of the last event of the type.
 func (s *awaitScenario) last(event entities.EventType) (seq int64) {
-	s.servers[0].scan(s.t, `SELECT max(seq) FROM events WHERE type = $1`, []any{event}, &seq)
+	s.servers[0].Scan(s.t, `SELECT max(seq) FROM events WHERE type = $1`, []any{event}, &seq)
 	return seq
 }
 
@@ -176,7 +176,7 @@ func (s *awaitScenario) startInvocation(on *server) {
 func (s *awaitScenario) startInline(rt *rapid.T) {
 	var lease string
 	on := s.servers[0]
-	on.scan(s.t, `SELECT coalesce(max(lease), '') FROM messages WHERE work = 'run'`, nil, &lease)
+	on.Scan(s.t, `SELECT coalesce(max(lease), '') FROM messages WHERE work = 'run'`, nil, &lease)
 	if s.underWay || lease == "" {
 		return
 	}
@@ -196,7 +196,7 @@ func (s *awaitScenario) startInline(rt *rapid.T) {
 
 // isDue reports whether the run is being invoked, or will be within seconds.
 func (s *awaitScenario) isDue() bool {
-	return s.servers[0].count(s.t, `
+	return s.servers[0].Count(s.t, `
 		SELECT count(*) FROM messages WHERE work = 'run' AND lease = '' AND due_at < clock_timestamp() + interval '1 minute'`,
 	) > 0
 }
@@ -204,7 +204,7 @@ func (s *awaitScenario) isDue() bool {
 // sweep lets the sweeper look at the run, whatever it has done before.
 func (s *awaitScenario) sweep() []cluster.Stranded {
 	on := s.servers[0]
-	on.exec(s.t, `UPDATE run_wakes SET repaired_at = now() - interval '1 day'`)
+	on.Exec(s.t, `UPDATE run_wakes SET repaired_at = now() - interval '1 day'`)
 	return on.sweep(s.t, func(s *cluster.Sweeper) { s.Quiet = 0 })
 }
 
@@ -313,7 +313,7 @@ func (s *awaitScenario) startStep(rt *rapid.T, on *server) {
 
 // lose makes the run's row lose what the run awaits, as a rebuild does.
 func (s *awaitScenario) lose(_ *rapid.T, on *server) {
-	on.exec(s.t, `UPDATE runs SET await = NULL`)
+	on.Exec(s.t, `UPDATE runs SET await = NULL`)
 	if s.awaits != nil {
 		s.forget()
 	}
@@ -322,14 +322,14 @@ func (s *awaitScenario) lose(_ *rapid.T, on *server) {
 // oldServer appends as a server does that does not know what runs await.
 func (s *awaitScenario) oldServer(rt *rapid.T, on *server) {
 	var await []byte
-	on.scan(s.t, `SELECT await FROM runs`, nil, &await)
+	on.Scan(s.t, `SELECT await FROM runs`, nil, &await)
 	s.lose(rt, on)
 	if rapid.Bool().Draw(rt, "old server ends a step") {
 		s.end(rt, on)
 	} else {
 		s.startStep(rt, on)
 	}
-	on.exec(s.t, `UPDATE runs SET await = $1`, await)
+	on.Exec(s.t, `UPDATE runs SET await = $1`, await)
 }
 
 // resume begins the next attempt at a step that the function executes itself.
@@ -369,7 +369,7 @@ func (s *awaitScenario) fail(rt *rapid.T, on *server) {
 
 // message returns the ID of the message that has the run invoked.
 func (s *awaitScenario) message() (id string) {
-	s.servers[0].scan(s.t, `SELECT id FROM messages WHERE work = 'run'`, nil, &id)
+	s.servers[0].Scan(s.t, `SELECT id FROM messages WHERE work = 'run'`, nil, &id)
 	return id
 }
 

@@ -99,7 +99,7 @@ func TestAwaitingTheKnownIsNoBusyLoop(t *testing.T) {
 		t.Fatal(err)
 	}
 	var after time.Duration
-	d.scan(t, `SELECT due_at - r.updated_at FROM messages m JOIN runs r ON r.id = m.run_id WHERE m.work = 'run'`, nil, &after)
+	d.Scan(t, `SELECT due_at - r.updated_at FROM messages m JOIN runs r ON r.id = m.run_id WHERE m.work = 'run'`, nil, &after)
 	if after < idlePauseAtLeast {
 		t.Errorf("the run is invoked after %s, want %s", after, idlePauseAtLeast)
 	}
@@ -137,13 +137,13 @@ func TestSweeperWakesRunsWhoseAwaitCannotHold(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tt.damage != "" {
-				d.exec(t, tt.damage)
+				d.Exec(t, tt.damage)
 			}
 			woken := d.sweep(t, func(s *cluster.Sweeper) { s.Quiet = 0 })
 			if tt.reason == "" && len(woken) > 0 || tt.reason != "" && (len(woken) != 1 || !strings.HasPrefix(woken[0].Reason, tt.reason)) {
 				t.Fatalf("woken: %+v, want %q", woken, tt.reason)
 			}
-			if n := d.count(t, `SELECT count(*) FROM messages WHERE run_id = $1 AND work = 'run' AND due_at <= now()`, id); n != len(woken) {
+			if n := d.Count(t, `SELECT count(*) FROM messages WHERE run_id = $1 AND work = 'run' AND due_at <= now()`, id); n != len(woken) {
 				t.Errorf("got %d invocations, want %d", n, len(woken))
 			}
 		})
@@ -159,14 +159,14 @@ func TestAwaitOfAnOlderVersionIsForgotten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.exec(t, `UPDATE runs SET await = jsonb_set(await, '{seq}', to_jsonb(last_seq - 1))`)
+	d.Exec(t, `UPDATE runs SET await = jsonb_set(await, '{seq}', to_jsonb(last_seq - 1))`)
 	d = serverOn(t, d.pool) // whose cache is empty
 	if _, err := d.log.Append(t.Context(), project, eventlog.Request{
 		RunID: id, Type: entities.EventStepCompleted, CorrelationID: "b", SpecVersion: entities.SpecDriven, Payload: []byte(`1`),
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if n := d.count(t, `SELECT count(*) FROM messages WHERE work = 'run' AND due_at <= now()`); n != 1 {
+	if n := d.Count(t, `SELECT count(*) FROM messages WHERE work = 'run' AND due_at <= now()`); n != 1 {
 		t.Errorf("got %d invocations, want 1", n)
 	}
 }

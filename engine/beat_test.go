@@ -11,6 +11,7 @@ import (
 	"github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
@@ -18,7 +19,7 @@ import (
 func (d *server) beats(t *testing.T, c *functionCall, progress ...string) {
 	t.Helper()
 	for _, p := range progress {
-		eventually(t, "heartbeat "+p+" may be sent", func() bool {
+		testdb.Eventually(t, "heartbeat "+p+" may be sent", func() bool {
 			err := d.runs.Beat(t.Context(), callOf(c.Run.ID, c.Invocation), []byte(p))
 			if err != nil && !errors.Is(err, queue.ErrTooSoon) {
 				t.Errorf("heartbeat %s: %v", p, err)
@@ -55,13 +56,13 @@ func TestStepsWhoseHeartbeatsStopAreGivenUp(t *testing.T) {
 	id := d.startRun(t, "{}")
 	ready <- d
 	d.wantEnd(t, id, entities.RunCompleted, `{"from":{"rows":4},"attempt":2}`)
-	receive(t, "the end of the first call", closed)
+	testdb.Receive(t, "the end of the first call", closed)
 	want := []string{"run_created", "run_started", "step_created train", "step_started train", "step_retrying train",
 		"step_started train", "step_completed train", "run_completed"}
 	if got := d.events(t, id); !slices.Equal(got, want) {
 		t.Errorf("got events %q, want %q", got, want)
 	}
-	if n := d.count(t, `SELECT count(*) FROM events WHERE run_id = $1 AND type = 'step_retrying'
+	if n := d.Count(t, `SELECT count(*) FROM events WHERE run_id = $1 AND type = 'step_retrying'
 		AND data->>'errorCode' = 'no_answer' AND convert_from(payload, 'UTF8') LIKE '%no heartbeat within 2s%'`, id); n != 1 {
 		t.Errorf("the log does not say why the attempt was given up:\n%s", d.describe(t, id))
 	}
@@ -98,12 +99,12 @@ func TestHeartbeatsOfStepsThatNobodyWaitsFor(t *testing.T) {
 			})
 			d := startServer(t, f)
 			d.startRun(t, "{}")
-			c := receive(t, "the call of the step", calls)
+			c := testdb.Receive(t, "the call of the step", calls)
 			defer close(over)
-			eventually(t, "its heartbeats are refused", func() bool {
+			testdb.Eventually(t, "its heartbeats are refused", func() bool {
 				err := d.runs.Beat(t.Context(), callOf(c.Run.ID, c.Invocation), nil)
 				if err != nil && !errors.Is(err, queue.ErrTooSoon) {
-					wantError(t, "a heartbeat", err, tt.want)
+					testdb.WantError(t, "a heartbeat", err, tt.want)
 					return true
 				}
 				return false

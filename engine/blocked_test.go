@@ -47,7 +47,7 @@ func TestRefusedRunsAreBlocked(t *testing.T) {
 	started := time.Now()
 	id := d.startRun(t, `null`)
 	var h message.Blocked
-	eventually(t, "the run has been tried again", func() bool {
+	testdb.Eventually(t, "the run has been tried again", func() bool {
 		h, _ = d.blocked(t, id)
 		return h.Attempts > 1
 	})
@@ -62,7 +62,7 @@ func TestRefusedRunsAreBlocked(t *testing.T) {
 		t.Errorf("got gauges %v, error %v, want %s", g.BlockedRuns, err, want)
 	}
 	fixed.Store(true)
-	d.exec(t, `UPDATE messages SET due_at = now() + interval '1 h' WHERE lease = ''`)
+	d.Exec(t, `UPDATE messages SET due_at = now() + interval '1 h' WHERE lease = ''`)
 	d.register(t, deployment, f.URL)
 	d.waitForEvent(t, id, "hook_created h")
 	if h, ok := d.blocked(t, id); ok {
@@ -124,7 +124,7 @@ func TestDivergedRunsAreCalledEveryMinute(t *testing.T) {
 	for code, limited := range map[string]bool{"diverged": true, "panic": false} {
 		d := idleServer(t, testdb.New(t))
 		d.startRun(t, `null`)
-		d.exec(t, `UPDATE messages SET delivery_count = 1000, first_failed_at = now() - interval '1 day'`)
+		d.Exec(t, `UPDATE messages SET delivery_count = 1000, first_failed_at = now() - interval '1 day'`)
 		work := d.claim(t, message.WorkRun, "")
 		body := fmt.Sprintf(`{"error":{"message":"m","code":%q}}`, code)
 		err := d.runs.refused(work, answer{status: 500, retryAfter: time.Hour, body: []byte(body)})
@@ -132,12 +132,12 @@ func TestDivergedRunsAreCalledEveryMinute(t *testing.T) {
 			t.Errorf("%s: it is called again after %s", code, f.After)
 		}
 		d.runs.nack(t, work, err)
-		d.exec(t, `UPDATE messages SET due_at = now()`)
+		d.Exec(t, `UPDATE messages SET due_at = now()`)
 		d.worker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
-		eventually(t, "the message has been looked at", func() bool {
-			return d.count(t, `SELECT count(*) FROM messages WHERE parked_at IS NOT NULL OR last_error LIKE '%not registered%'`) == 1
+		testdb.Eventually(t, "the message has been looked at", func() bool {
+			return d.Count(t, `SELECT count(*) FROM messages WHERE parked_at IS NOT NULL OR last_error LIKE '%not registered%'`) == 1
 		})
-		if parked := d.count(t, `SELECT count(*) FROM messages WHERE parked_at IS NOT NULL`); parked > 0 == limited {
+		if parked := d.Count(t, `SELECT count(*) FROM messages WHERE parked_at IS NOT NULL`); parked > 0 == limited {
 			t.Errorf("%s: %d messages are parked", code, parked)
 		}
 	}

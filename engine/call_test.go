@@ -31,8 +31,8 @@ func TestForbiddenFunctionsAreNotCalled(t *testing.T) {
 	id := d.startRun(t, `{}`)
 	var reason string
 	var count int
-	eventually(t, "the invocation is refused", func() bool {
-		d.scan(t, `SELECT last_error, delivery_count FROM messages WHERE run_id = $1 AND work = 'run'`, []any{id}, &reason, &count)
+	testdb.Eventually(t, "the invocation is refused", func() bool {
+		d.Scan(t, `SELECT last_error, delivery_count FROM messages WHERE run_id = $1 AND work = 'run'`, []any{id}, &reason, &count)
 		return reason != ""
 	})
 	if !strings.Contains(reason, "the server does not call 127.0.0.1") || count != 0 {
@@ -40,7 +40,7 @@ func TestForbiddenFunctionsAreNotCalled(t *testing.T) {
 	}
 	stopWorker(t, strict)
 	d.worker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
-	d.exec(t, `UPDATE messages SET due_at = now() WHERE run_id = $1`, id)
+	d.Exec(t, `UPDATE messages SET due_at = now() WHERE run_id = $1`, id)
 	d.WakeTimer(nil)
 	d.wantEnd(t, id, entities.RunCompleted, `42`)
 }
@@ -95,7 +95,7 @@ func TestCallsOfFunctionsAreSigned(t *testing.T) {
 	wantAll(nil, 3)
 	stopWorker(t, signing)
 
-	d.exec(t, `DELETE FROM signing_keys`)
+	d.Exec(t, `DELETE FROM signing_keys`)
 	d.worker(t, func(o *queue.WorkerOptions) {
 		o.Handlers, o.Signer = d.runs.Handlers(), d.NewSigner(time.Now, o.Logger)
 	})

@@ -96,7 +96,7 @@ func TestGraceIsEnforced(t *testing.T) {
 	first.log.EndPoll = time.Hour // a notification closes the call
 	first.worker(t, func(o *queue.WorkerOptions) { o.Handlers = first.runs.Handlers() })
 	id := first.startRun(t, `null`)
-	receive(t, "a call", called)
+	testdb.Receive(t, "a call", called)
 	asked := second.askToCancel(t, id, time.Millisecond)
 	second.worker(t, func(o *queue.WorkerOptions) { o.Handlers = second.runs.Handlers() })
 	end := second.lastEvent(t, id)
@@ -106,14 +106,14 @@ func TestGraceIsEnforced(t *testing.T) {
 	if end.CreatedAt.Before(*asked.ForcedAt) {
 		t.Errorf("the run ended at %s, before its grace was over at %s", end.CreatedAt, asked.ForcedAt)
 	}
-	receive(t, "the end of the call", closed)
+	testdb.Receive(t, "the end of the call", closed)
 	second.waitForEmptyQueue(t)
 }
 
 // passDeadlines lets the time of all runs be over.
 func (d *server) passDeadlines(t *testing.T) {
 	t.Helper()
-	d.exec(t, `UPDATE messages SET due_at = now() WHERE work = 'deadline'`)
+	d.Exec(t, `UPDATE messages SET due_at = now() WHERE work = 'deadline'`)
 }
 
 func TestTimeoutCompensates(t *testing.T) {
@@ -194,12 +194,12 @@ func TestCancelledStepsCallIsClosed(t *testing.T) {
 	d.log.EndPoll = time.Hour
 	d.worker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
 	id := d.startRun(t, `null`)
-	receive(t, "a call", called)
+	testdb.Receive(t, "a call", called)
 	d.resume(t, id, "stop")
-	receive(t, "the end of the call", closed)
+	testdb.Receive(t, "the end of the call", closed)
 	d.waitForEvent(t, id, "step_failed slow")
-	eventually(t, "the work of the step is gone", func() bool {
-		return d.count(t, `SELECT count(*) FROM messages WHERE work = 'step'`) == 0
+	testdb.Eventually(t, "the work of the step is gone", func() bool {
+		return d.Count(t, `SELECT count(*) FROM messages WHERE work = 'step'`) == 0
 	})
 	d.resume(t, id, "again")
 	d.wantEnd(t, id, entities.RunCompleted, `{"message":"the other was faster","code":"cancelled"}`)
@@ -299,13 +299,13 @@ func TestCancelledChildEndsItsStep(t *testing.T) {
 			if tt.late {
 				d.waitForEvent(t, id, "hook_created stop")
 				var child entities.RunID
-				d.scan(t, `SELECT id FROM runs WHERE parent_id = $1`, []any{id}, &child)
+				d.Scan(t, `SELECT id FROM runs WHERE parent_id = $1`, []any{id}, &child)
 				d.waitForEvent(t, child, "hook_created h")
 				d.resume(t, id, "stop")
 			}
 			status, result := d.waitForEnd(t, id)
 			var child entities.RunID
-			d.scan(t, `SELECT id FROM runs WHERE parent_id = $1`, []any{id}, &child)
+			d.Scan(t, `SELECT id FROM runs WHERE parent_id = $1`, []any{id}, &child)
 			want := tt.result
 			if tt.event == "step_failed" {
 				want = fmt.Sprintf(want, child)
@@ -359,8 +359,8 @@ func TestRacersCancelARun(t *testing.T) {
 	dsn := testdb.New(t)
 	d := idleServer(t, dsn)
 	for round := range 10 {
-		d.exec(t, `DELETE FROM messages`)
-		d.exec(t, `DELETE FROM runs`)
+		d.Exec(t, `DELETE FROM messages`)
+		d.Exec(t, `DELETE FROM runs`)
 		work, run := d.startInvocation(t)
 		first := d.askToCancel(t, run.ID, 2*time.Hour)
 		others := make([]*server, 4)
@@ -401,7 +401,7 @@ func TestRacersCancelARun(t *testing.T) {
 		if err != nil || ended.ForcedAt == nil || ended.ForcedAt.After(*first.ForcedAt) {
 			t.Errorf("the run is forced at %v, want at %v at the latest (%v)", ended.ForcedAt, first.ForcedAt, err)
 		}
-		if n := d.count(t, `SELECT count(*) FROM messages`); n != 0 {
+		if n := d.Count(t, `SELECT count(*) FROM messages`); n != 0 {
 			t.Errorf("%d messages are left", n)
 		}
 	}
@@ -423,7 +423,7 @@ func TestShorterGraceCounts(t *testing.T) {
 	if n := d.countEvents(t, run.ID, "cancel_requested"); n != 2 {
 		t.Errorf("%d requests in the log, want 2", n)
 	}
-	if n := d.count(t, `SELECT count(*) FROM messages WHERE work = 'cancel' AND due_at < now() + interval '2 min'`); n != 1 {
+	if n := d.Count(t, `SELECT count(*) FROM messages WHERE work = 'cancel' AND due_at < now() + interval '2 min'`); n != 1 {
 		t.Errorf("%d messages end the run after a minute, want 1", n)
 	}
 }
@@ -455,7 +455,7 @@ func TestChildIsCancelledDuringACall(t *testing.T) {
 		}
 	}
 	const kid = `SELECT count(*) FROM messages m JOIN runs r ON r.id = m.run_id WHERE r.parent_id = $1 AND work = 'cancel' AND subject = '1m0s'`
-	if n := d.count(t, kid, run.ID); n != 1 {
+	if n := d.Count(t, kid, run.ID); n != 1 {
 		t.Errorf("%d messages cancel the child, want 1", n)
 	}
 }
@@ -466,20 +466,20 @@ func TestCancellationEndsABackoff(t *testing.T) {
 	t.Parallel()
 	d := idleServer(t, testdb.New(t))
 	for change, want := range map[string]int{``: 1, `, parked_at = now()`: 0} {
-		d.exec(t, `DELETE FROM messages`)
-		d.exec(t, `DELETE FROM runs`)
+		d.Exec(t, `DELETE FROM messages`)
+		d.Exec(t, `DELETE FROM runs`)
 		_, run := d.startInvocation(t)
-		d.exec(t, `UPDATE messages SET lease = '', holder = '', last_error = 'it failed', delivery_count = 9,
+		d.Exec(t, `UPDATE messages SET lease = '', holder = '', last_error = 'it failed', delivery_count = 9,
 			due_at = now() + interval '15 min'`+change+` WHERE work = 'run'`)
 		const due = `
 			SELECT count(*) FROM messages
 			WHERE work = 'run' AND due_at <= now() AND delivery_count = 9 AND last_error <> ''`
 		d.resume(t, run.ID, "old")
-		if n := d.count(t, due); n != 0 {
+		if n := d.Count(t, due); n != 0 {
 			t.Errorf("a payload has ended the backoff")
 		}
 		d.askToCancel(t, run.ID, time.Minute)
-		if n := d.count(t, due); n != want {
+		if n := d.Count(t, due); n != want {
 			t.Errorf("with %q, %d messages invoke the run now, want %d", change, n, want)
 		}
 	}

@@ -75,18 +75,18 @@ func TestCancelledTreeEndsBesideStarts(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "racers start runs", func() bool { return started.Load() > racers })
+	testdb.Eventually(t, "racers start runs", func() bool { return started.Load() > racers })
 	cancelRun(t, d, root)
 	all.Wait()
-	total := d.count(t, `SELECT count(*) FROM runs WHERE root_id = $1`, root)
+	total := d.Count(t, `SELECT count(*) FROM runs WHERE root_id = $1`, root)
 	for _, s := range []*server{d, other} {
 		s.worker(t, func(o *queue.WorkerOptions) { o.Handlers = s.runs.Handlers() })
 	}
-	eventually(t, "the tree has ended", func() bool {
-		return d.count(t, `SELECT count(*) FROM runs WHERE root_id = $1 AND completed_at IS NULL`, root) == 0
+	testdb.Eventually(t, "the tree has ended", func() bool {
+		return d.Count(t, `SELECT count(*) FROM runs WHERE root_id = $1 AND completed_at IS NULL`, root) == 0
 	})
 	d.waitForEmptyQueue(t)
-	if n := d.count(t, `SELECT count(*) FROM runs WHERE root_id = $1`, root); n != total || n != len(children)+int(started.Load()) {
+	if n := d.Count(t, `SELECT count(*) FROM runs WHERE root_id = $1`, root); n != total || n != len(children)+int(started.Load()) {
 		t.Errorf("%d runs are below the root, want the %d that were started before", n, total)
 	}
 }
@@ -105,7 +105,7 @@ func TestEndedParentGetsNoReport(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		n := d.count(t, `SELECT count(*) FROM messages WHERE work = $1 AND subject = $2`, message.WorkReport, fmt.Sprint("c", i))
+		n := d.Count(t, `SELECT count(*) FROM messages WHERE work = $1 AND subject = $2`, message.WorkReport, fmt.Sprint("c", i))
 		if want := map[bool]int{false: 1, true: 0}[ended]; n != want {
 			t.Errorf("parent ended %v: %d reports, want %d", ended, n, want)
 		}

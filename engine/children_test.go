@@ -43,7 +43,7 @@ func TestChildrenEndWithTheirParentUnlessLeft(t *testing.T) {
 		}
 		return list[0]
 	}
-	eventually(t, "both children run", func() bool {
+	testdb.Eventually(t, "both children run", func() bool {
 		return child("a").Status == entities.RunRunning && child("b").Status == entities.RunRunning
 	})
 	cancelRun(t, d, id)
@@ -85,7 +85,7 @@ func TestResultsOfChildren(t *testing.T) {
 		}
 	}))
 	id := d.startRun(t, `null`)
-	child := receive(t, "the child", gone)
+	child := testdb.Receive(t, "the child", gone)
 	d.waitForEvent(t, child, "hook_created h")
 	cancelRun(t, d, child)
 	d.wantEnd(t, id, entities.RunCompleted, fmt.Sprintf(
@@ -136,7 +136,7 @@ func TestSweeperRestoresMissingWork(t *testing.T) {
 			sweeper := cluster.NewSweeper(d.pool, d.Queue, slog.New(slog.DiscardHandler))
 			sweeper.Quiet, sweeper.Interval = 0, time.Second
 			startWorker(t, w)
-			eventually(t, "all runs have ended", func() bool {
+			testdb.Eventually(t, "all runs have ended", func() bool {
 				if _, err := sweeper.Sweep(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -197,8 +197,8 @@ func TestSweeperRestoresAnyPieceOfWork(t *testing.T) {
 			}
 			const all = `SELECT array_agg(work || ' ' || subject || ' ' || (due_at > now() + interval '59 min') ORDER BY work) FROM messages`
 			var before, after []string
-			d.scan(t, all, nil, &before)
-			d.exec(t, `DELETE FROM messages WHERE work = $1`, work)
+			d.Scan(t, all, nil, &before)
+			d.Exec(t, `DELETE FROM messages WHERE work = $1`, work)
 			woken := d.sweep(t, func(s *cluster.Sweeper) { s.Quiet = 0 })
 			switch {
 			case work == "" && len(woken) > 0:
@@ -206,7 +206,7 @@ func TestSweeperRestoresAnyPieceOfWork(t *testing.T) {
 			case work != "" && (len(woken) != 1 || !strings.Contains(woken[0].Reason, reason)):
 				t.Errorf("woke %+v, want the run, for %q", woken, reason)
 			}
-			if d.scan(t, all, nil, &after); !slices.Equal(after, before) {
+			if d.Scan(t, all, nil, &after); !slices.Equal(after, before) {
 				t.Errorf("got work %q, want %q", after, before)
 			}
 			if again := d.sweep(t, func(s *cluster.Sweeper) { s.Quiet = 0 }); len(again) > 0 {

@@ -91,7 +91,7 @@ func (d *server) chain(t *testing.T, id entities.RunID) (runs []entities.Run) {
 func (d *server) waitForLast(t *testing.T, id entities.RunID) entities.Run {
 	t.Helper()
 	var last entities.Run
-	eventually(t, "the last run has ended", func() bool {
+	testdb.Eventually(t, "the last run has ended", func() bool {
 		runs := d.chain(t, id)
 		last = runs[len(runs)-1]
 		return last.Status.Ended() && last.ContinuedAs == ""
@@ -134,7 +134,7 @@ func TestRunContinuesWithWhatItHas(t *testing.T) {
 		`[2,"k",{"stage":"two"},{"balance":7},"`+string(at)+`",["\"m2\"","\"m3\""]]`)
 	d.wantEnd(t, id, entities.RunCompleted, `null`)
 	d.waitForEmptyQueue(t)
-	if n := d.count(t, `SELECT count(*) FROM hooks`) + d.count(t, `SELECT count(*) FROM runs WHERE completed_at IS NULL`); n > 0 {
+	if n := d.Count(t, `SELECT count(*) FROM hooks`) + d.Count(t, `SELECT count(*) FROM runs WHERE completed_at IS NULL`); n > 0 {
 		t.Errorf("%d hooks or runs are open", n)
 	}
 	for _, run := range d.chain(t, id) {
@@ -192,7 +192,7 @@ func TestAskedRunEndsInsteadOfContinuing(t *testing.T) {
 	}))
 	for grace, want := range map[string]entities.RunStatus{"1m": entities.RunCancelled, "": entities.RunFailed} {
 		id := d.startRun(t, `1`)
-		receive(t, "the call", called)
+		testdb.Receive(t, "the call", called)
 		r := eventlog.Request{RunID: id, Type: entities.EventCancelRequested, SpecVersion: entities.SpecDriven, Grace: 1e11}
 		if grace == "" {
 			r.Data.Reason, r.Data.ErrorCode = "timeout", "timeout"
@@ -212,7 +212,7 @@ func TestCancellingTheFirstEndsTheLast(t *testing.T) {
 	t.Parallel()
 	d := startServer(t, serve(t, func(c *functionCall) { c.reply(object{"type": "continueAs"}) }))
 	id := d.startRun(t, `1`)
-	eventually(t, "it has continued often", func() bool { return len(d.chain(t, id)) > 20 })
+	testdb.Eventually(t, "it has continued often", func() bool { return len(d.chain(t, id)) > 20 })
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	done := 0
@@ -248,18 +248,18 @@ func TestContinuationsCostStarts(t *testing.T) {
 		}
 		c.reply(object{"type": "continueAs", "input": n + 1})
 	}))
-	d.exec(t, `UPDATE projects SET daily_starts = 5`)
+	d.Exec(t, `UPDATE projects SET daily_starts = 5`)
 	id := d.startRun(t, `1`)
-	eventually(t, "the answer is refused", func() bool {
+	testdb.Eventually(t, "the answer is refused", func() bool {
 		list, _, err := d.Messages(t.Context(), project, queue.Filter{ErrorContains: "may start 5"}, pg.Page{Limit: 10})
 		return err == nil && len(list) == 1
 	})
 	if n := len(d.chain(t, id)); n != 5 {
 		t.Errorf("there are %d runs, want 5", n)
 	}
-	d.exec(t, `UPDATE projects SET daily_starts = NULL`)
-	eventually(t, "it goes on", func() bool {
-		d.exec(t, `UPDATE messages SET due_at = now() WHERE lease = ''`)
+	d.Exec(t, `UPDATE projects SET daily_starts = NULL`)
+	testdb.Eventually(t, "it goes on", func() bool {
+		d.Exec(t, `UPDATE messages SET due_at = now() WHERE lease = ''`)
 		return len(d.chain(t, id)) == 7
 	})
 	d.wantEnd(t, d.waitForLast(t, id).ID, entities.RunCompleted, `7`)
@@ -284,12 +284,12 @@ func TestSlotGoesToTheNextRun(t *testing.T) {
 	first := d.startRun(t, `1`, limits(slot("one", "k")))
 	other := d.startRun(t, `9`, limits(slot("one", "k")))
 	var next entities.RunID
-	eventually(t, "the next run has begun", func() bool {
+	testdb.Eventually(t, "the next run has begun", func() bool {
 		runs := d.chain(t, first)
 		next = runs[len(runs)-1].ID
 		return len(runs) == 2 && d.status(t, next) == entities.RunRunning
 	})
-	if n := d.count(t, `SELECT count(*) FROM permits WHERE run_id = $1 AND granted_at IS NOT NULL`, next); n != 1 {
+	if n := d.Count(t, `SELECT count(*) FROM permits WHERE run_id = $1 AND granted_at IS NOT NULL`, next); n != 1 {
 		t.Errorf("the next run holds %d slots", n)
 	}
 	if s := d.status(t, other); s != entities.RunPending {
@@ -297,7 +297,7 @@ func TestSlotGoesToTheNextRun(t *testing.T) {
 	}
 	close(release)
 	d.wantEnd(t, other, entities.RunCompleted, `null`)
-	if n := d.count(t, `SELECT count(*) FROM permits`); n != 0 {
+	if n := d.Count(t, `SELECT count(*) FROM permits`); n != 0 {
 		t.Errorf("%d permits are left", n)
 	}
 }
@@ -477,8 +477,8 @@ func TestTooMuchUnreadIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d.exec(t, `UPDATE messages SET due_at = now()`)
-	eventually(t, "the answer is refused", func() bool {
+	d.Exec(t, `UPDATE messages SET due_at = now()`)
+	testdb.Eventually(t, "the answer is refused", func() bool {
 		list, _, err := d.Messages(t.Context(), project, queue.Filter{ErrorContains: "too many unread"}, pg.Page{Limit: 10})
 		return err == nil && len(list) == 1
 	})

@@ -52,7 +52,7 @@ func TestOneCopyOfACallWrites(t *testing.T) {
 		}
 	}
 	last := func() (n int64) {
-		home.scan(t, `SELECT last_seq FROM runs WHERE id = $1`, []any{m.run.ID}, &n)
+		home.Scan(t, `SELECT last_seq FROM runs WHERE id = $1`, []any{m.run.ID}, &n)
 		return n
 	}
 	position := last()

@@ -122,10 +122,10 @@ func performWork(work message.Work, do func(signalDispatch, context.Context, que
 	return func(t *testing.T, home, on *server) error {
 		t.Helper()
 		var subject string
-		if home.count(t, `SELECT count(*) FROM messages WHERE work = $1`, work) == 0 {
+		if home.Count(t, `SELECT count(*) FROM messages WHERE work = $1`, work) == 0 {
 			return nil // it is done
 		}
-		home.scan(t, `SELECT subject FROM messages WHERE work = $1`, []any{work}, &subject)
+		home.Scan(t, `SELECT subject FROM messages WHERE work = $1`, []any{work}, &subject)
 		h := newSignalDispatch(on.runs)
 		h.page, h.parallel = 1, 1
 		return do(h, t.Context(), on.claimFrom(t, home, work, subject))
@@ -170,7 +170,7 @@ func TestSignalDispatchSurvivesACrashAtAnyStatement(t *testing.T) {
 				if _, _, err := New(on.Queue, on.log).PostSignal(t.Context(), newSignal(`1`, withKey("key")), 0); err != nil || on != home {
 					return err
 				}
-				if n := home.count(t, `SELECT count(*) FROM messages WHERE work = 'signal'`); n != 1 {
+				if n := home.Count(t, `SELECT count(*) FROM messages WHERE work = 'signal'`); n != 1 {
 					t.Errorf("%d pieces of work, want 1", n)
 				}
 				return performWork(message.WorkSignal, signalDispatch.dispatch)(t, home, home)
@@ -183,9 +183,9 @@ func TestSignalDispatchSurvivesACrashAtAnyStatement(t *testing.T) {
 			broken := serverOn(t, session.Pool)
 			attempt := func(t *testing.T, n int, crash gate.Crash) (runs []entities.RunID, statements []string, err error) {
 				t.Helper()
-				home.exec(t, `DELETE FROM messages`)
-				home.exec(t, `DELETE FROM signals`)
-				home.exec(t, `DELETE FROM hooks`)
+				home.Exec(t, `DELETE FROM messages`)
+				home.Exec(t, `DELETE FROM signals`)
+				home.Exec(t, `DELETE FROM hooks`)
 				runs = test.set(t, home)
 				statements = session.Run(t, n, crash, func() { err = test.do(t, home, broken) })
 				return runs, statements, err
@@ -273,16 +273,16 @@ func TestTwoServersDispatchToManyHooks(t *testing.T) {
 		})
 	}
 	all.Wait()
-	d.exec(t, `DELETE FROM messages`) // so that no run is invoked
+	d.Exec(t, `DELETE FROM messages`) // so that no run is invoked
 	for _, s := range servers {
 		s.worker(t, func(o *queue.WorkerOptions) { o.Handlers = s.runs.Handlers() })
 	}
 	for i := range signals {
 		d.postSignal(t, 0, newSignal(fmt.Sprintf(`{"n":%d}`, i)))
 	}
-	eventually(t, "the signals are dispatched", func() bool { return d.countSignalWork(t) == 0 })
+	testdb.Eventually(t, "the signals are dispatched", func() bool { return d.countSignalWork(t) == 0 })
 	var total, distinct int
-	d.scan(t, `SELECT count(*), count(DISTINCT (run_id, data ->> 'resumeId')) FROM events WHERE type = 'hook_received'`,
+	d.Scan(t, `SELECT count(*), count(DISTINCT (run_id, data ->> 'resumeId')) FROM events WHERE type = 'hook_received'`,
 		nil, &total, &distinct)
 	if total != runs*signals || distinct != total {
 		t.Errorf("runs received %d signals, %d of them distinct; want %d", total, distinct, runs*signals)
@@ -298,7 +298,7 @@ func TestHookThatCannotBeResumedDoesNotBlockOthers(t *testing.T) {
 		runs = append(runs, d.startWithHooks(t, project, hook{id: "h", signal: "paid"}))
 	}
 	stuck := runs[2]
-	d.exec(t, `ALTER TABLE events ADD CONSTRAINT stuck CHECK (run_id <> '`+string(stuck)+`') NOT VALID`)
+	d.Exec(t, `ALTER TABLE events ADD CONSTRAINT stuck CHECK (run_id <> '`+string(stuck)+`') NOT VALID`)
 	s := d.postSignal(t, 0, newSignal(`1`))
 	want := map[string][]string{"h": {string(signalPayload(s))}}
 	h := newSignalDispatch(d.runs)
@@ -313,7 +313,7 @@ func TestHookThatCannotBeResumedDoesNotBlockOthers(t *testing.T) {
 			d.wantReceived(t, project, run, want)
 		}
 	}
-	d.exec(t, `ALTER TABLE events DROP CONSTRAINT stuck`)
+	d.Exec(t, `ALTER TABLE events DROP CONSTRAINT stuck`)
 	again := d.claimFrom(t, d, message.WorkSignal, string(s.ID))
 	if cursor := string(again.Body); !strings.Contains(cursor, string(runs[1])) {
 		t.Errorf("the retry continues after %q, want the last hook before the page of the failure", cursor)

@@ -26,13 +26,13 @@ func functionModeReplica(t *testing.T, dsn string) *replica {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &replica{pool: r.pool, hub: hub, Queue: q}
+	return &replica{pool: r.pool, hub: hub, Rows: testdb.In(r.pool), Queue: q}
 }
 
 func (r *replica) drainer(t *testing.T, configure ...func(*queue.WorkerOptions)) *queue.Drainer {
 	t.Helper()
 	o := queue.WorkerOptions{
-		Deliveries: 100, MaxDeliveries: 50, BodyMemory: 64 << 20, Grace: testTimeout, Logger: slog.New(slog.DiscardHandler),
+		Deliveries: 100, MaxDeliveries: 50, BodyMemory: 64 << 20, Grace: testdb.Timeout, Logger: slog.New(slog.DiscardHandler),
 		Allowed: loopback(t),
 	}
 	for _, c := range configure {
@@ -46,7 +46,7 @@ func (r *replica) drainer(t *testing.T, configure ...func(*queue.WorkerOptions))
 // drain drains until nothing is due.
 func drain(t *testing.T, d *queue.Drainer) queue.Drained {
 	t.Helper()
-	return drainFor(t, d, testTimeout, 0)
+	return drainFor(t, d, testdb.Timeout, 0)
 }
 
 func drainFor(t *testing.T, d *queue.Drainer, budget, linger time.Duration) queue.Drained {
@@ -70,7 +70,7 @@ const cutOff = 2 * time.Second
 func drainUntil(t *testing.T, what string, d *queue.Drainer, ok func(queue.Drained) bool) (got queue.Drained) {
 	t.Helper()
 	budget := 500 * time.Millisecond
-	eventually(t, what, func() bool {
+	testdb.Eventually(t, what, func() bool {
 		got = drainFor(t, d, budget, 0)
 		budget = min(2*budget, 10*time.Second)
 		return ok(got)
@@ -130,7 +130,7 @@ func TestInvocationsThatOutlastDrainsFail(t *testing.T) {
 		t.Errorf("got %+v, want one delivery, which failed", got)
 	}
 	var id string
-	r.scan(t, `SELECT id FROM messages`, nil, &id)
+	r.Scan(t, `SELECT id FROM messages`, nil, &id)
 	if s := r.stored(t, id); s.DeliveryCount != 1 || !strings.Contains(s.LastError, "budget") || s.Lease != "" {
 		t.Errorf("got %+v, want one failure that names the budget", s)
 	}

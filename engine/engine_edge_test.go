@@ -102,7 +102,7 @@ func TestUnreachableFunctionUsesNoAttempts(t *testing.T) {
 	id := d.startRun(t, `null`)
 	d.waitForEvent(t, id, "step_started pay")
 	bank := serve(t, func(c *functionCall) { _, _ = fmt.Fprint(c.w, c.Attempt) })
-	eventually(t, "the step waits for its function", func() bool {
+	testdb.Eventually(t, "the step waits for its function", func() bool {
 		list, _, err := d.Messages(t.Context(), project, queue.Filter{State: queue.StateWaiting}, pg.Page{Limit: 10})
 		return err == nil && len(list) == 1 && strings.Contains(list[0].LastError, "not registered")
 	})
@@ -210,9 +210,9 @@ func TestEndOfARunCancelsItsCalls(t *testing.T) {
 				tt.change = func(*eventlog.Request) {}
 			}
 			id := d.startRun(t, `null`, tt.change)
-			receive(t, "a call", called)
+			testdb.Receive(t, "a call", called)
 			tt.end(t, d, id)
-			receive(t, "the end of the call", closed)
+			testdb.Receive(t, "the end of the call", closed)
 			d.wantEnd(t, id, tt.status, tt.payload)
 			d.waitForEmptyQueue(t)
 		})
@@ -231,7 +231,7 @@ func cancelRun(t *testing.T, d *server, id entities.RunID) {
 // waitForEmptyQueue waits until the queue is empty.
 func (d *server) waitForEmptyQueue(t *testing.T) {
 	t.Helper()
-	eventually(t, "the queue is empty", func() bool {
+	testdb.Eventually(t, "the queue is empty", func() bool {
 		list, _, err := d.Messages(t.Context(), project, queue.Filter{}, pg.Page{Limit: 10})
 		return err == nil && len(list) == 0
 	})
@@ -257,10 +257,10 @@ func TestStaleInvocationChangesNothing(t *testing.T) {
 	d.register(t, deployment, f.URL)
 	d.worker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
 	id := d.startRun(t, `null`)
-	stale := receive(t, "the first call", first)
-	d.exec(t, `UPDATE messages SET due_at = now() WHERE run_id = $1`, id)
+	stale := testdb.Receive(t, "the first call", first)
+	d.Exec(t, `UPDATE messages SET due_at = now() WHERE run_id = $1`, id)
 	d.WakeTimer(nil)
-	fresh := receive(t, "the second call", second)
+	fresh := testdb.Receive(t, "the second call", second)
 	body := []byte(`{"commands":[{"type":"setAttributes","attributes":{"a":"b"}}]}`)
 	if _, err := d.runs.Command(t.Context(), callOf(id, stale.Invocation), body); !errors.Is(err, message.ErrStale) {
 		t.Errorf("command of the stale invocation: got error %v, want ErrStale", err)
@@ -324,7 +324,7 @@ func TestRefusedAnswerWritesNothingAndIsVisible(t *testing.T) {
 			t.Parallel()
 			d := startServer(t, serve(t, func(c *functionCall) { _ = json.NewEncoder(c.w).Encode(tt.answer) }))
 			id := d.startRun(t, `null`)
-			eventually(t, "the message has the failure", func() bool {
+			testdb.Eventually(t, "the message has the failure", func() bool {
 				list, _, err := d.Messages(t.Context(), project, queue.Filter{State: queue.StateWaiting}, pg.Page{Limit: 10})
 				return err == nil && len(list) == 1 && strings.Contains(list[0].LastError, tt.reason)
 			})

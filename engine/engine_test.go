@@ -113,14 +113,14 @@ func (d *server) startRun(t testing.TB, input string, change ...func(*eventlog.R
 // waitForEnd waits until a run ends. It returns the status and the payload of the last event.
 func (d *server) waitForEnd(t *testing.T, id entities.RunID) (entities.RunStatus, string) {
 	t.Helper()
-	deadline, cancel := context.WithTimeout(t.Context(), testTimeout)
+	deadline, cancel := context.WithTimeout(t.Context(), testdb.Timeout)
 	defer cancel()
 	run, err := d.log.WaitForEnd(t.Context(), deadline, project, id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !run.Status.Ended() {
-		t.Fatalf("run is %s after %s; its log is\n%s", run.Status, testTimeout, d.describe(t, id))
+		t.Fatalf("run is %s after %s; its log is\n%s", run.Status, testdb.Timeout, d.describe(t, id))
 	}
 	e, err := d.log.Event(t.Context(), project, id, run.EndSeq)
 	if err != nil {
@@ -249,5 +249,5 @@ func TestFunctionRunsToCompletion(t *testing.T) {
 // waitForEvent waits until a run's log has an event.
 func (d *server) waitForEvent(t *testing.T, id entities.RunID, event string) {
 	t.Helper()
-	eventually(t, "the log has "+event, func() bool { return slices.Contains(d.events(t, id), event) })
+	testdb.Eventually(t, "the log has "+event, func() bool { return slices.Contains(d.events(t, id), event) })
 }

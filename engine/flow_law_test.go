@@ -184,7 +184,7 @@ func (s *stage) reply(t *testing.T, key string, how func(http.ResponseWriter)) {
 	s.mu.Unlock()
 	select {
 	case c.answer <- how:
-	case <-time.After(testTimeout):
+	case <-time.After(testdb.Timeout):
 		t.Errorf("the call %s is gone", key)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/flow"
 	"github.com/stepwell-dev/stepwell/flow/registry"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
 // TestOutputsOfChildrenThatCannotBeRead fail the step of a flow: its child is of an app that encrypts, or whose outputs
@@ -36,7 +37,7 @@ steps:
 		`"` + strings.Repeat("x", flow.MaxPayload) + `"`: `{"child":"the payload has more than 16777216 bytes: hand on a reference instead"}`,
 	} {
 		id := d.startOrder(t, v.DeploymentID, `{}`, "")
-		child := receive(t, "the child", children)
+		child := testdb.Receive(t, "the child", children)
 		d.waitForEvent(t, child, "hook_created h")
 		if _, err := d.log.Append(t.Context(), project, eventlog.Request{
 			RunID: child, Type: entities.EventRunCompleted, SpecVersion: entities.SpecDriven, Payload: []byte(payload),

@@ -21,6 +21,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/eventlog/view"
 	"github.com/stepwell-dev/stepwell/flow/flowgen"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
 )
@@ -63,7 +64,7 @@ const restSQL = `
 // settle waits until nothing happens any more, and reads the log.
 func (p *player) settle(t *testing.T) bool {
 	t.Helper()
-	for began := time.Now(); time.Since(began) < testTimeout; time.Sleep(time.Millisecond) {
+	for began := time.Now(); time.Since(began) < testdb.Timeout; time.Sleep(time.Millisecond) {
 		p.mu.Lock()
 		waiting := make([]string, 0, len(p.calls))
 		for key := range p.calls {
@@ -71,7 +72,7 @@ func (p *player) settle(t *testing.T) bool {
 		}
 		p.mu.Unlock()
 		busy := 0
-		p.scan(t, restSQL, []any{p.project, waiting}, &busy, &p.open)
+		p.Scan(t, restSQL, []any{p.project, waiting}, &busy, &p.open)
 		if busy == 0 {
 			p.read(t)
 			if p.ended || !slices.ContainsFunc(p.pending(), isContinuation) {
@@ -80,7 +81,7 @@ func (p *player) settle(t *testing.T) bool {
 			p.pass(t, p.now())
 		}
 		var retry *time.Time
-		p.scan(t, `SELECT max(retry_after) FROM steps JOIN runs r ON r.id = run_id
+		p.Scan(t, `SELECT max(retry_after) FROM steps JOIN runs r ON r.id = run_id
 			WHERE project = $1 AND retry_after > $2 AND retry_after < $3 AND steps.completed_at IS NULL`,
 			[]any{p.project, p.now(), p.now().Add(time.Minute)}, &retry)
 		if retry != nil {
@@ -321,7 +322,7 @@ func (p *player) pass(t *testing.T, at time.Time) {
 	if _, err := p.log.AppendAll(t.Context(), p.project, p.id, over, eventlog.AppendOptions{}); err != nil {
 		t.Error(err)
 	}
-	p.exec(t, `UPDATE messages SET due_at = clock_timestamp() WHERE project = $1 AND run_id = $2 AND work = 'run'`, p.project, p.id)
+	p.Exec(t, `UPDATE messages SET due_at = clock_timestamp() WHERE project = $1 AND run_id = $2 AND work = 'run'`, p.project, p.id)
 	p.WakeTimer(nil)
 }
 
@@ -367,7 +368,7 @@ func (p *player) compared(t *testing.T) (list []string) {
 		}))
 	}
 	var answers []string // to requests
-	p.scan(t, `SELECT coalesce(array_agg(convert_from(data, 'UTF8') ORDER BY name), '{}')
+	p.Scan(t, `SELECT coalesce(array_agg(convert_from(data, 'UTF8') ORDER BY name), '{}')
 		FROM streams JOIN stream_chunks ON stream_id = id WHERE project = $1 AND run_id = $2`, []any{p.project, p.id}, &answers)
 	return append(append(list, answers...), fmt.Sprint(attempts))
 }

@@ -117,7 +117,7 @@ func TestProgressOfAStepWithManyAttempts(t *testing.T) {
 	})
 	want := map[string]flow.StepStage{"poll": {Stage: flow.StageRetrying}}
 	d.wantStages(t, id, want)
-	d.exec(t, `
+	d.Exec(t, `
 		INSERT INTO events (run_id, seq, type, correlation_id, spec_version, created_at, data, payload, project, xid)
 		SELECT run_id, seq + i, type, correlation_id, spec_version, created_at, data, payload, project, xid
 		FROM events, generate_series(1, 300) AS i WHERE type = 'step_retrying'`)
@@ -157,7 +157,7 @@ func (d *server) wantStages(t *testing.T, id entities.RunID, want map[string]flo
 			t.Errorf("stages (-want +got):\n%s", diff)
 		}
 	}()
-	eventually(t, "the stages", func() bool {
+	testdb.Eventually(t, "the stages", func() bool {
 		diff = cmp.Diff(want, d.stages(t, id))
 		return diff == ""
 	})

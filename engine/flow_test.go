@@ -22,6 +22,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/view"
 	"github.com/stepwell-dev/stepwell/flow"
 	"github.com/stepwell-dev/stepwell/flow/registry"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
 )
@@ -197,7 +198,7 @@ func TestFlowsThatSpeakToOthers(t *testing.T) {
 				RunID: id, Type: entities.EventHookReceived, CorrelationID: "agree", SpecVersion: entities.SpecDriven,
 				Payload: []byte(`{"decision":"reject","by":"anna","key":"k"}`), Data: entities.EventData{Via: webhook.ViaSDK},
 			})
-			wantError(t, "a payload that is no vote", err, webhook.ErrUnverified)
+			testdb.WantError(t, "a payload that is no vote", err, webhook.ErrUnverified)
 			d.vote(t, id, "agree", "anna", "bob", "carl")
 			d.waitForEvent(t, id, "hook_created answer")
 			d.receive(t, id, "answer", `{"yes":true}`)
@@ -258,13 +259,13 @@ func TestFlowsAreUndoneWhenTheirTimeIsOver(t *testing.T) {
 					r.Data.Attributes = map[string]string{"fail." + what: code}
 				}
 			})
-			eventually(t, "the first step has ended", func() bool {
-				return d.count(t, `SELECT count(*) FROM events WHERE type = 'step_completed' AND correlation_id = 'a'`) == 1
+			testdb.Eventually(t, "the first step has ended", func() bool {
+				return d.Count(t, `SELECT count(*) FROM events WHERE type = 'step_completed' AND correlation_id = 'a'`) == 1
 			})
 			d.passDeadlines(t)
 			d.wantEnd(t, id, entities.RunFailed, test.payload)
 			done := 0
-			d.scan(t, `SELECT count(*) FROM events WHERE type IN ('step_completed', 'step_failed') AND correlation_id = 'a~undo'`,
+			d.Scan(t, `SELECT count(*) FROM events WHERE type IN ('step_completed', 'step_failed') AND correlation_id = 'a~undo'`,
 				nil, &done)
 			if done != 1 {
 				t.Errorf("%d undos, want one; the log is\n%s", done, d.describe(t, id))
@@ -358,8 +359,8 @@ func TestFlowsOnlyChangeAsFlows(t *testing.T) {
 	t.Parallel()
 	d := startFlows(t)
 	_, err := d.PutDeployment(t.Context(), project, "order@1", "http://127.0.0.1:1")
-	wantError(t, "registering over a flow", err, entities.ErrInvalid)
-	wantError(t, "removing a flow's deployment", d.RemoveDeployment(t.Context(), project, "order@1"), entities.ErrInvalid)
+	testdb.WantError(t, "registering over a flow", err, entities.ErrInvalid)
+	testdb.WantError(t, "removing a flow's deployment", d.RemoveDeployment(t.Context(), project, "order@1"), entities.ErrInvalid)
 	id := d.startOrder(t, "order@1", `{"id":"7","amount":3}`, "")
 	if status, payload := d.waitForEnd(t, id); status != entities.RunCompleted {
 		t.Errorf("run ended %s with %s", status, payload)
@@ -439,13 +440,13 @@ func TestAnIDIsOfAnAliasOrOfAnApp(t *testing.T) {
 func TestUnknownSemanticsAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	d := startFlows(t)
-	set := func(number int) { d.exec(t, `UPDATE flow_versions SET semantics = $1 WHERE name = 'gift'`, number) }
+	set := func(number int) { d.Exec(t, `UPDATE flow_versions SET semantics = $1 WHERE name = 'gift'`, number) }
 	set(flow.Semantics + 1)
 	id := d.startRun(t, `{"for":"7"}`, func(r *eventlog.Request) {
 		r.Data.DeploymentID, r.Data.WorkflowName = "gift@1", "gift"
 	})
 	const waits = `SELECT count(*) FROM messages WHERE run_id = $1 AND work = 'run' AND last_error LIKE '%semantics 2%' AND delivery_count = 0`
-	eventually(t, "the run waits for another server", func() bool { return d.count(t, waits, id) == 1 })
+	testdb.Eventually(t, "the run waits for another server", func() bool { return d.Count(t, waits, id) == 1 })
 	if n := d.countEvents(t, id, "step_created pack"); n != 0 {
 		t.Error("the run was decided")
 	}
@@ -454,7 +455,7 @@ func TestUnknownSemanticsAreLeftAlone(t *testing.T) {
 		t.Errorf("unknown (-want +got):\n%s (%v)", diff, err)
 	}
 	set(flow.Semantics)
-	d.exec(t, `UPDATE messages SET due_at = now() WHERE run_id = $1`, id)
+	d.Exec(t, `UPDATE messages SET due_at = now() WHERE run_id = $1`, id)
 	d.WakeTimer(nil)
 	d.wantEnd(t, id, entities.RunCompleted, `"a gift for 7"`)
 	if unknown, err := d.runs.flows.Unknown(t.Context()); err != nil || len(unknown) > 0 {

@@ -17,6 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/flow/goal"
 	"github.com/stepwell-dev/stepwell/flow/registry"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
 // goods is a catalog with a spare, a list, a value that nobody gives in time, and a child that is planned, too.
@@ -348,8 +349,8 @@ func TestScenarios(t *testing.T) {
 			if err != nil || called != test.called {
 				t.Errorf("%q were called (%v), want %q", called, err, test.called)
 			}
-			eventually(t, "nothing is left to do", func() bool {
-				return d.count(t, `SELECT count(*) FROM messages WHERE run_id = $1`, id) == 0
+			testdb.Eventually(t, "nothing is left to do", func() bool {
+				return d.Count(t, `SELECT count(*) FROM messages WHERE run_id = $1`, id) == 0
 			})
 		})
 	}

@@ -64,12 +64,12 @@ func TestGroundControlDoubledResultDispatchesOnce(t *testing.T) {
 	if _, err := d.log.AppendAll(t.Context(), project, work.RunID, requests, d.runs.endWith(work)); err != nil {
 		t.Fatal(err)
 	}
-	d.exec(t, `DELETE FROM messages`)
+	d.Exec(t, `DELETE FROM messages`)
 	_, err := d.log.AppendAll(t.Context(), project, work.RunID, requests, eventlog.AppendOptions{})
 	if !errors.Is(err, entities.ErrConflict) {
 		t.Errorf("got error %v, want a conflict", err)
 	}
-	if n := d.count(t, `SELECT count(*) FROM messages`); n != 0 {
+	if n := d.Count(t, `SELECT count(*) FROM messages`); n != 0 {
 		t.Errorf("the second result made %d messages", n)
 	}
 	if n := d.countEvents(t, work.RunID, "store_set x"); n != 1 {
@@ -158,7 +158,7 @@ func TestMessageBeforeTheFirstInvocationIsSeenByIt(t *testing.T) {
 	if err := d.runs.answer(t.Context(), work, run, []byte(`{}`)); err != nil {
 		t.Fatal(err)
 	}
-	if n := d.count(t, `SELECT count(*) FROM messages WHERE run_id = $1`, id); n != 0 {
+	if n := d.Count(t, `SELECT count(*) FROM messages WHERE run_id = $1`, id); n != 0 {
 		t.Errorf("after the answer %d messages are left, want none: nothing is new", n)
 	}
 	if err := d.runs.answer(t.Context(), work, run, []byte(`{}`)); !queue.IsOver(err) {

@@ -87,7 +87,7 @@ func (d *server) details(t *testing.T) queue.Deployment {
 
 func (d *server) waitUntilUnhealthy(t *testing.T) {
 	t.Helper()
-	eventually(t, "it is unhealthy", func() bool { return d.details(t).UnhealthySince != nil })
+	testdb.Eventually(t, "it is unhealthy", func() bool { return d.details(t).UnhealthySince != nil })
 }
 
 // TestUnhealthyDeploymentIsNotCalled until a probe succeeds, at two servers of which one is restarted. One of them
@@ -99,7 +99,7 @@ func TestUnhealthyDeploymentIsNotCalled(t *testing.T) {
 	d, first := probing(t, dsn)
 	other, _ := probing(t, dsn)
 	d.registerProbed(t, a, health.Settings{Every: health.Duration(time.Second), FailAfter: 2})
-	eventually(t, "it was probed", func() bool { return d.details(t).ProbedAt != nil })
+	testdb.Eventually(t, "it was probed", func() bool { return d.details(t).ProbedAt != nil })
 	d.wantEnd(t, d.startRun(t, `null`), entities.RunCompleted, `null`)
 	a.sick.Store(true)
 	d.waitUntilUnhealthy(t)
@@ -118,7 +118,7 @@ func TestUnhealthyDeploymentIsNotCalled(t *testing.T) {
 	again := newServer(t, dsn)
 	again.worker(t, again.probes)
 	probes := a.probes.Load()
-	eventually(t, "it is probed after the restart", func() bool { return a.probes.Load() > probes+1 })
+	testdb.Eventually(t, "it is probed after the restart", func() bool { return a.probes.Load() > probes+1 })
 	if n := a.calls.Load(); n != calls {
 		t.Errorf("it was called %d times", n-calls)
 	}
@@ -151,8 +151,8 @@ func TestOneTrialCallIsMade(t *testing.T) {
 	if n := a.calls.Load(); n != 0 {
 		t.Errorf("it was called %d times", n)
 	}
-	d.exec(t, `UPDATE deployments SET trial_at = now()`)
-	d.exec(t, `UPDATE messages SET due_at = now() WHERE work = 'run'`)
+	d.Exec(t, `UPDATE deployments SET trial_at = now()`)
+	d.Exec(t, `UPDATE messages SET due_at = now() WHERE work = 'run'`)
 	d.WakeTimer(nil)
 	for _, id := range ids {
 		d.wantEnd(t, id, entities.RunCompleted, `null`)
@@ -168,7 +168,7 @@ func TestRacersForTheTrialCall(t *testing.T) {
 	a := serveProbed(t)
 	d := idleServer(t, testdb.New(t))
 	d.registerProbed(t, a, health.Settings{})
-	d.exec(t, `UPDATE deployments SET unhealthy_since = now(), trial_at = now()`)
+	d.Exec(t, `UPDATE deployments SET unhealthy_since = now(), trial_at = now()`)
 	tried := make(chan bool)
 	const racers = 16
 	for range racers {
@@ -189,7 +189,7 @@ func TestRacersForTheTrialCall(t *testing.T) {
 	if n != 1 {
 		t.Errorf("%d may try", n)
 	}
-	if n := d.count(t, `SELECT count(*) FROM deployments WHERE trial_at > now() + interval '9 minutes'`); n != 1 {
+	if n := d.Count(t, `SELECT count(*) FROM deployments WHERE trial_at > now() + interval '9 minutes'`); n != 1 {
 		t.Error("the next trial call is not as much later")
 	}
 }
@@ -230,9 +230,9 @@ func TestOnlyANewDeployForgetsTheHealth(t *testing.T) {
 			return written
 		}
 		put(queue.Deployment{URL: url, Build: "1", Health: &settings})
-		d.exec(t, `UPDATE deployments SET probed_at = now(), probe_failures = 2, probe_error = '503',
+		d.Exec(t, `UPDATE deployments SET probed_at = now(), probe_failures = 2, probe_error = '503',
 			(unhealthy_since, trial_at) = (SELECT now(), now() + interval '1 h' WHERE $1)`, test.unhealthy)
-		d.exec(t, `UPDATE messages SET due_at = now() + interval '1 h' WHERE work = 'probe'`)
+		d.Exec(t, `UPDATE messages SET due_at = now() + interval '1 h' WHERE work = 'probe'`)
 		before := d.details(t).State
 		written := put(test.again)
 		want := before
@@ -245,7 +245,7 @@ func TestOnlyANewDeployForgetsTheHealth(t *testing.T) {
 		if diff := cmp.Diff(want, written.State); diff != "" {
 			t.Errorf("%s: the answer (-want +got):\n%s", name, diff)
 		}
-		if n := d.count(t, `SELECT count(*) FROM messages WHERE work = 'probe' AND due_at <= now()`); (n == 1) != test.probed {
+		if n := d.Count(t, `SELECT count(*) FROM messages WHERE work = 'probe' AND due_at <= now()`); (n == 1) != test.probed {
 			t.Errorf("%s: %d probes are due", name, n)
 		}
 	}
@@ -257,7 +257,7 @@ func TestRecoveryDuringTheReleaseOfADelivery(t *testing.T) {
 	a := serveProbed(t)
 	d := newServer(t, testdb.New(t))
 	d.registerProbed(t, a, health.Settings{})
-	d.exec(t, `UPDATE deployments SET unhealthy_since = now(), trial_at = now() + interval '1 h'`)
+	d.Exec(t, `UPDATE deployments SET unhealthy_since = now(), trial_at = now() + interval '1 h'`)
 	var withheld atomic.Int64
 	d.worker(t, func(o *queue.WorkerOptions) {
 		o.Handlers = d.runs.Handlers()
@@ -265,7 +265,7 @@ func TestRecoveryDuringTheReleaseOfADelivery(t *testing.T) {
 		o.Handlers[message.WorkRun] = func(ctx context.Context, work queue.Delivery) error {
 			if work.TrialAt != nil {
 				withheld.Add(1)
-				d.exec(t, `UPDATE deployments SET unhealthy_since = NULL, trial_at = NULL`)
+				d.Exec(t, `UPDATE deployments SET unhealthy_since = NULL, trial_at = NULL`)
 				if err := d.Recovered(ctx, project, deployment, work.ClaimedAt); err != nil {
 					t.Error(err)
 				}
@@ -291,12 +291,12 @@ func TestUnhealthyDeploymentHoldsNoSlots(t *testing.T) {
 			d.putLimit(t, "one", limit.Spec{Total: 1})
 			d.register(t, "bank", "http://127.0.0.1:1")
 			if name == "unhealthy" {
-				d.exec(t, `UPDATE deployments SET health = '{"path": "/"}', unhealthy_since = now(),
+				d.Exec(t, `UPDATE deployments SET health = '{"path": "/"}', unhealthy_since = now(),
 					trial_at = now() + interval '1 h' WHERE id = 'bank'`)
 			}
 			id := d.startRun(t, `null`)
-			eventually(t, "the step waits, and holds no slot", func() bool {
-				return d.count(t, `SELECT count(*) FROM messages m JOIN permits p ON p.message_id = m.id
+			testdb.Eventually(t, "the step waits, and holds no slot", func() bool {
+				return d.Count(t, `SELECT count(*) FROM messages m JOIN permits p ON p.message_id = m.id
 					WHERE m.last_error LIKE '%' || $1 || '%' AND p.granted_at IS NULL AND p.not_before > now()`, lastError) == 1
 			})
 			bank := serve(t, func(c *functionCall) { _, _ = fmt.Fprint(c.w, c.Attempt) })
@@ -326,8 +326,8 @@ func TestRegisteringAgainProbesAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "there are no probes", func() bool {
-		return d.details(t).Health == nil && d.count(t, `SELECT count(*) FROM messages WHERE work = 'probe'`) == 0
+	testdb.Eventually(t, "there are no probes", func() bool {
+		return d.details(t).Health == nil && d.Count(t, `SELECT count(*) FROM messages WHERE work = 'probe'`) == 0
 	})
 }
 
@@ -357,7 +357,7 @@ func TestProbeThatHangsDelaysNothing(t *testing.T) {
 	for range 3 { // while the probe takes its time
 		d.wantEnd(t, d.startRun(t, `1`), entities.RunCompleted, `null`)
 	}
-	if d.count(t, `SELECT count(*) FROM deployments WHERE id = 'slow' AND probed_at IS NULL`) != 1 {
+	if d.Count(t, `SELECT count(*) FROM deployments WHERE id = 'slow' AND probed_at IS NULL`) != 1 {
 		t.Error("the probe ended before the runs")
 	}
 }
@@ -379,7 +379,7 @@ func TestFailingRunsSayNothingAboutHealth(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.reason(t, d.startRun(t, `1`), why.FunctionFails)
-	eventually(t, "it was probed twice", func() bool { return d.details(t).Successes >= 2 })
+	testdb.Eventually(t, "it was probed twice", func() bool { return d.details(t).Successes >= 2 })
 	if got := d.details(t); got.UnhealthySince != nil {
 		t.Errorf("got %+v", got.State)
 	}

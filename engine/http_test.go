@@ -17,6 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/strictjson"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 )
 
@@ -209,7 +210,7 @@ func TestHTTPRequests(t *testing.T) {
 		t.Error("the secret may be sent elsewhere")
 	}
 	_, err := secrets.Put(t.Context(), project, "mail", []admin.SecretValue{"v"}, "mail.example.com")
-	wantError(t, "an origin without a scheme", err, entities.ErrInvalid)
+	testdb.WantError(t, "an origin without a scheme", err, entities.ErrInvalid)
 }
 
 // TestSecretsThatCannotBeRead: an error of the database while a secret is read is no attempt. The delivery is repeated.
@@ -239,8 +240,8 @@ func TestSecretsThatCannotBeRead(t *testing.T) {
 	rename("secrets", "away")
 	close(ready)
 	id := d.startRun(t, `{}`)
-	eventually(t, "a delivery has failed", func() bool {
-		return d.count(t, `SELECT count(*) FROM messages WHERE run_id = $1 AND work = 'step' AND unreached_count > 0`, id) > 0
+	testdb.Eventually(t, "a delivery has failed", func() bool {
+		return d.Count(t, `SELECT count(*) FROM messages WHERE run_id = $1 AND work = 'step' AND unreached_count > 0`, id) > 0
 	})
 	rename("away", "secrets")
 	d.wantEnd(t, id, entities.RunCompleted, "null")
@@ -269,7 +270,7 @@ func TestAsyncSteps(t *testing.T) {
 		}
 	}))
 	id := d.startRun(t, `{"timeout":"1h"}`)
-	callback := receive(t, "the call", accepted)
+	callback := testdb.Receive(t, "the call", accepted)
 	if callback.URL != "/v1/runs/"+string(id)+"/steps/a/result" {
 		t.Errorf("the callback is %s", callback.URL)
 	}
@@ -281,7 +282,7 @@ func TestAsyncSteps(t *testing.T) {
 	for _, tooDeep := range []StepResult{
 		{Output: []byte(deep)}, {Error: &contract.Failure{Message: "m", Details: []byte(deep)}},
 	} {
-		wantError(t, "a deep result", d.runs.EndStep(t.Context(), project, id, "a", tooDeep), entities.ErrInvalid)
+		testdb.WantError(t, "a deep result", d.runs.EndStep(t.Context(), project, id, "a", tooDeep), entities.ErrInvalid)
 	}
 	errs := make(chan error, 8)
 	for n := range cap(errs) {
@@ -300,7 +301,7 @@ func TestAsyncSteps(t *testing.T) {
 	if status, payload := d.waitForEnd(t, id); recorded != 1 || status != entities.RunCompleted {
 		t.Errorf("%d results were recorded; the run ended %s with %s", recorded, status, payload)
 	}
-	if n := d.count(t, `SELECT count(*) FROM messages WHERE run_id = $1 AND work = 'step'`, id); n != 0 {
+	if n := d.Count(t, `SELECT count(*) FROM messages WHERE run_id = $1 AND work = 'step'`, id); n != 0 {
 		t.Errorf("%d pieces of work are left", n)
 	}
 
@@ -404,7 +405,7 @@ func TestStartRunLater(t *testing.T) {
 	if span := of.Deadline.Sub(*of.StartAt); span != time.Hour {
 		t.Errorf("it may take %s", span)
 	}
-	if n := d.count(t, `SELECT count(*) FROM messages WHERE run_id = $1 AND work = 'run' AND due_at > now() + interval '50 minutes'`,
+	if n := d.Count(t, `SELECT count(*) FROM messages WHERE run_id = $1 AND work = 'run' AND due_at > now() + interval '50 minutes'`,
 		started.RunID); n != 1 {
 		t.Errorf("%d messages start it later", n)
 	}

@@ -33,18 +33,18 @@ func (b *cachingServer) prepareFlow(t *testing.T, home *server) *runUnderWay {
 	t.Helper()
 	b.Attach(nil)
 	b.knowFlow(t, joinFlow, "join@1")
-	home.exec(t, `DELETE FROM runs`)
-	home.exec(t, `DELETE FROM river_job`)
-	home.exec(t, `DELETE FROM messages`)
+	home.Exec(t, `DELETE FROM runs`)
+	home.Exec(t, `DELETE FROM river_job`)
+	home.Exec(t, `DELETE FROM messages`)
 	m := &runUnderWay{home: home, steps: map[string]queue.Delivery{}}
 	id := b.startFlow(t, "join", `null`)
 	for _, step := range []string{"a", "b"} {
 		m.steps[step] = home.claim(t, message.WorkStep, step)
 	}
-	home.exec(t, `
+	home.Exec(t, `
 		INSERT INTO processes (id, host, session_key, beat_at) VALUES ($1, 'host', 1, now() - interval '1 h')
 		ON CONFLICT (id) DO NOTHING`, frozenProcess)
-	home.exec(t, `UPDATE messages SET holder = $1`, frozenProcess)
+	home.Exec(t, `UPDATE messages SET holder = $1`, frozenProcess)
 	var err error
 	if m.run, err = store.RunByID(t.Context(), home.pool, project, id); err != nil {
 		t.Fatal(err)
@@ -144,7 +144,7 @@ func TestNothingIsDecidedInlineDuringAnInvocation(t *testing.T) {
 		if inline := slices.Contains(log, "step_created c"); inline == during {
 			t.Errorf("during an invocation: %t; the log is %q", during, log)
 		}
-		if again := home.count(t, `SELECT count(*) FROM messages WHERE work = 'run' AND redeliver`) == 1; again != during {
+		if again := home.Count(t, `SELECT count(*) FROM messages WHERE work = 'run' AND redeliver`) == 1; again != during {
 			t.Errorf("during an invocation: %t; the run is invoked again: %t", during, again)
 		}
 	}

@@ -84,14 +84,14 @@ func TestFlowOfThreeStepsTakesFourTransactions(t *testing.T) {
 	id := d.startFlow(t, "line", `7`)
 	d.wantEnd(t, id, entities.RunCompleted, `{"c":"c"}`)
 	for _, want := range []string{`a 7`, `b "a"`, `c "b"`} {
-		if got := receive(t, "a call", calls); got != want {
+		if got := testdb.Receive(t, "a call", calls); got != want {
 			t.Errorf("call %s, want %s", got, want)
 		}
 	}
 	if len(calls) > 0 {
 		t.Errorf("%d more calls", len(calls))
 	}
-	if n := d.count(t, `SELECT count(DISTINCT xid) FROM events WHERE run_id = $1`, id); n != 4 {
+	if n := d.Count(t, `SELECT count(DISTINCT xid) FROM events WHERE run_id = $1`, id); n != 4 {
 		t.Errorf("%d transactions wrote the events, want 4:\n%s", n, d.describe(t, id))
 	}
 	want := map[string]int{
@@ -185,7 +185,7 @@ func TestLogsAreTheSameWithoutInlineDecisions(t *testing.T) {
 				id := d.startFlow(t, name, input)
 				d.waitForEnd(t, id)
 				logs[i] = append(logs[i], d.decisions(t, id)...)
-				transactions[i] += d.count(t, `SELECT count(DISTINCT xid) FROM events WHERE run_id = $1`, id)
+				transactions[i] += d.Count(t, `SELECT count(DISTINCT xid) FROM events WHERE run_id = $1`, id)
 			}
 			if sorted {
 				slices.Sort(logs[i])
@@ -222,8 +222,8 @@ func TestAnInlineDecisionSurvivesACrashAtAnyStatement(t *testing.T) {
 	t.Parallel()
 	start := func(t *testing.T, s *inlineStartTest, by *server) {
 		t.Helper()
-		s.exec(t, `DELETE FROM runs`)
-		s.exec(t, `DELETE FROM messages`)
+		s.Exec(t, `DELETE FROM runs`)
+		s.Exec(t, `DELETE FROM messages`)
 		by.runs.Handlers()
 		by.knowFlow(t, lineFlow, "line@1")
 	}
@@ -276,7 +276,7 @@ func TestTheLastInlineDecisionSurvivesACrashAtAnyStatement(t *testing.T) {
 	session := gate.Open(t, dsn, home.pool, nil)
 	b := cachingServerOn(t, session, home)
 	status := func() (text string) {
-		home.scan(t, `SELECT status || (SELECT count(*) FROM messages WHERE work = 'step') FROM runs`, nil, &text)
+		home.Scan(t, `SELECT status || (SELECT count(*) FROM messages WHERE work = 'step') FROM runs`, nil, &text)
 		return text
 	}
 	attempt := func(n int, crash gate.Crash) (m *runUnderWay, statements []string, err error) {
@@ -350,14 +350,14 @@ func decidesLimited(t *testing.T, inDocument string, inPolicy map[string][]limit
 		t.Fatal(err)
 	}
 	first := d.startFlow(t, "line", `7`)
-	receive(t, "the call of the first", held)
+	testdb.Receive(t, "the call of the first", held)
 	second := d.startFlow(t, "line", `7`)
 	d.waitForEvent(t, second, "step_created b")
 	d.reason(t, second, why.LimitFull)
 	if d.countEvents(t, second, "step_started b") > 0 {
 		t.Error("the step has begun without a slot")
 	}
-	if n := d.count(t, `SELECT count(DISTINCT xid) FROM events WHERE run_id = $1 AND correlation_id IN ('a', 'b')
+	if n := d.Count(t, `SELECT count(DISTINCT xid) FROM events WHERE run_id = $1 AND correlation_id IN ('a', 'b')
 		AND type IN ('step_completed', 'step_created') AND seq > 3`, second); n != 1 {
 		t.Errorf("the result and the step that it brings are in %d transactions", n)
 	}
@@ -365,7 +365,7 @@ func decidesLimited(t *testing.T, inDocument string, inPolicy map[string][]limit
 	for _, id := range []entities.RunID{first, second} {
 		d.wantEnd(t, id, entities.RunCompleted, `{"c":"c"}`)
 	}
-	if n := d.count(t, `SELECT count(*) FROM permits`); n != 0 {
+	if n := d.Count(t, `SELECT count(*) FROM permits`); n != 0 {
 		t.Errorf("%d permits are left", n)
 	}
 }
@@ -410,7 +410,7 @@ func TestAResponseIsNotDecidedInline(t *testing.T) {
 	d.receive(t, id, "ask", `{"request":"r1"}`)
 	d.wantEnd(t, id, entities.RunCompleted, `{"answer":null}`)
 	var answer string
-	d.scan(t, `SELECT convert_from(data, 'UTF8') FROM streams JOIN stream_chunks ON stream_id = id WHERE run_id = $1`,
+	d.Scan(t, `SELECT convert_from(data, 'UTF8') FROM streams JOIN stream_chunks ON stream_id = id WHERE run_id = $1`,
 		[]any{id}, &answer)
 	if want := `{"status":200,"headers":{"Content-Type":"application/json"},"body":"Indvcmsi"}`; answer != want {
 		t.Errorf("answered %s, want %s", answer, want)

@@ -88,7 +88,7 @@ func TestRunOfThreeStepsTakesEightTransactions(t *testing.T) {
 		"FOR NO KEY UPDATE": 8, "INTO runs": 1, "UPDATE runs": 7, "INTO events": 8, "INTO steps": 3, "UPDATE steps": 3,
 		"INTO messages AS m": 7, "river_job": 0, "FROM steps WHERE run_id": 6, "COMMIT": 0,
 	}
-	if n := d.count(t, `SELECT count(DISTINCT xid) FROM events WHERE run_id = $1`, id); n != 8 {
+	if n := d.Count(t, `SELECT count(DISTINCT xid) FROM events WHERE run_id = $1`, id); n != 8 {
 		t.Errorf("%d transactions wrote the events, want 8", n)
 	}
 	s.mu.Lock()
@@ -122,8 +122,8 @@ func newInlineStartTest(t *testing.T, dsn string) *inlineStartTest {
 // reset deletes all runs and messages, which also ends work under way, and starts a run on a server.
 func (s *inlineStartTest) reset(t *testing.T, by *server) {
 	t.Helper()
-	s.exec(t, `DELETE FROM runs`)
-	s.exec(t, `DELETE FROM messages`)
+	s.Exec(t, `DELETE FROM runs`)
+	s.Exec(t, `DELETE FROM messages`)
 	s.run = by.startRun(t, `null`)
 }
 
@@ -131,7 +131,7 @@ func (s *inlineStartTest) reset(t *testing.T, by *server) {
 func (s *inlineStartTest) state(t *testing.T) string {
 	t.Helper()
 	var text string
-	s.scan(t, `
+	s.Scan(t, `
 		SELECT coalesce((SELECT string_agg(concat_ws(' ', seq, type, correlation_id), ', ' ORDER BY run_id, seq) FROM events), '')
 			|| ' | ' || coalesce((SELECT string_agg(concat_ws(' ', id, status, attempt), ', ' ORDER BY id) FROM steps), '')
 			|| ' | ' || coalesce((SELECT string_agg(concat_ws(' ', work, subject, lease <> '', delivery_count),
@@ -192,8 +192,8 @@ func inlineStartCases() map[string]inlineStartCase {
 		"a start": {
 			prepare: func(t *testing.T, s *inlineStartTest, _ *server) startingAction {
 				t.Helper()
-				s.exec(t, `DELETE FROM runs`)
-				s.exec(t, `DELETE FROM messages`)
+				s.Exec(t, `DELETE FROM runs`)
+				s.Exec(t, `DELETE FROM messages`)
 				return func(t *testing.T, s *inlineStartTest, broken *server) error {
 					t.Helper()
 					_, _, err := broken.log.Start(t.Context(), project, eventlog.Request{
@@ -268,7 +268,7 @@ func (tt inlineStartCase) crashAtAnyStatement(t *testing.T, cached bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := receive(t, "the call", s.calls); c.Attempt != 1 {
+	if c := testdb.Receive(t, "the call", s.calls); c.Attempt != 1 {
 		t.Errorf("attempt %d, want 1", c.Attempt)
 	}
 	commit := len(statements) - 1
@@ -305,8 +305,8 @@ func (tt inlineStartCase) checkContinued(t *testing.T, s *inlineStartTest, what 
 	if got := s.events(t, s.run); got[len(got)-1] != tt.lastEvent {
 		t.Errorf("%s: the log is %q, want %q at its end", what, got, tt.lastEvent)
 	}
-	eventually(t, "the work is released", func() bool {
-		return s.count(t, `SELECT count(*) FROM messages WHERE lease = '' AND delivery_count = 0
+	testdb.Eventually(t, "the work is released", func() bool {
+		return s.Count(t, `SELECT count(*) FROM messages WHERE lease = '' AND delivery_count = 0
 			AND work = $1 AND subject = $2`, tt.work, tt.subject) == 1
 	})
 	log := s.events(t, s.run)
@@ -316,7 +316,7 @@ func (tt inlineStartCase) checkContinued(t *testing.T, s *inlineStartTest, what 
 	if _, err := s.worker.Perform(t.Context(), s.claim(t, tt.work, tt.subject)); err != nil {
 		t.Error(err)
 	}
-	if c := receive(t, "the call", s.calls); c.Attempt != 1 {
+	if c := testdb.Receive(t, "the call", s.calls); c.Attempt != 1 {
 		t.Errorf("%s: attempt %d, want 1", what, c.Attempt)
 	}
 	if again := s.events(t, s.run)[len(log):]; slices.Contains(again, tt.lastEvent) {
@@ -384,7 +384,7 @@ func TestServerKilledBeforeItsInlineCallLosesNothing(t *testing.T) {
 			if log := dead.events(t, id); log[len(log)-1] != started {
 				t.Fatalf("the log is %q, want %q at its end", log, started)
 			}
-			if n := dead.count(t, `SELECT count(*) FROM messages WHERE holder = $1`, w.ProcessID()); n != 1 {
+			if n := dead.Count(t, `SELECT count(*) FROM messages WHERE holder = $1`, w.ProcessID()); n != 1 {
 				t.Fatalf("the dead server holds %d leases, want 1", n)
 			}
 			live.worker(t, func(o *queue.WorkerOptions) { o.Handlers = live.runs.Handlers() })
@@ -438,7 +438,7 @@ func TestStepsWithoutAFreeSlotStartLater(t *testing.T) {
 	if n := calls.Load(); n != steps {
 		t.Errorf("%d calls, want %d", n, steps)
 	}
-	if n := d.count(t, `SELECT count(*) FROM events WHERE run_id = $1 AND type = 'step_started'`, id); n != steps {
+	if n := d.Count(t, `SELECT count(*) FROM events WHERE run_id = $1 AND type = 'step_started'`, id); n != steps {
 		t.Errorf("%d starts, want %d", n, steps)
 	}
 }
@@ -470,7 +470,7 @@ func TestLeaseCoversTheAttemptsTimeout(t *testing.T) {
 				t.Fatal(err)
 			}
 			var left time.Duration
-			d.scan(t, `SELECT due_at - clock_timestamp() FROM messages WHERE work = 'step' AND holder = $1`,
+			d.Scan(t, `SELECT due_at - clock_timestamp() FROM messages WHERE work = 'step' AND holder = $1`,
 				[]any{w.ProcessID()}, &left)
 			if left > want || left < want-recordTime/2 {
 				t.Errorf("the lease lasts for %s, want %s", left, want)

@@ -11,6 +11,7 @@ import (
 	"github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
@@ -87,11 +88,11 @@ func warmRun(t *testing.T, f *warmFunction, recorded int) []warmCall {
 	t.Helper()
 	d := startServer(t, serve(t, f.serve(t, recorded)))
 	id := d.startRun(t, `{"order":1}`)
-	idle := func() bool { return d.count(t, `SELECT count(*) FROM messages`) == 0 }
+	idle := func() bool { return d.Count(t, `SELECT count(*) FROM messages`) == 0 }
 	d.waitForEvent(t, id, "hook_created h")
-	eventually(t, "the run waits", idle)
+	testdb.Eventually(t, "the run waits", idle)
 	d.receiveHook(t, id, `"go on"`)
-	eventually(t, "the run waits again", func() bool {
+	testdb.Eventually(t, "the run waits again", func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		return len(f.calls) > 1 && idle()

@@ -55,7 +55,7 @@ func TestResultsAfterTheEndAreRecorded(t *testing.T) {
 	failing, open := put("flow: failing"+head+fails), put("flow: open"+head+"\n  b: {call: accept, async: true, timeout: 1m}\n")
 	for _, deployment := range []string{failing, open} {
 		id := d.startOrder(t, deployment, `{}`, "")
-		receive(t, "the call", accepted)
+		testdb.Receive(t, "the call", accepted)
 		d.waitForEvent(t, id, "step_retrying b")
 		steps := []entities.StepID{"b"}
 		if deployment == failing {
@@ -73,7 +73,7 @@ func TestResultsAfterTheEndAreRecorded(t *testing.T) {
 		if n := len(d.endedLog(t, id)) - len(ended); n != len(steps) {
 			t.Errorf("%s: %d events were added to the log", deployment, n)
 		}
-		if n := d.count(t, `SELECT count(*) FROM messages WHERE run_id = $1 AND work IN ('run', 'step')`, id); n != 0 {
+		if n := d.Count(t, `SELECT count(*) FROM messages WHERE run_id = $1 AND work IN ('run', 'step')`, id); n != 0 {
 			t.Errorf("%s: %d pieces of work were made", deployment, n)
 		}
 		d.wantFold(t, id)
@@ -161,7 +161,7 @@ func TestAnswersAfterTheEndAreRecorded(t *testing.T) {
 		}
 		id := d.startOrder(t, v.DeploymentID, `{}`, "")
 		for range 3 {
-			receive(t, "the calls", called)
+			testdb.Receive(t, "the calls", called)
 		}
 		if more != "" {
 			d.receive(t, id, "h", `1`)
@@ -174,7 +174,7 @@ func TestAnswersAfterTheEndAreRecorded(t *testing.T) {
 			release <- struct{}{}
 		}
 		var late []entities.Event
-		eventually(t, "the late answers are in the log", func() bool {
+		testdb.Eventually(t, "the late answers are in the log", func() bool {
 			late = d.endedLog(t, id)[len(ended):]
 			return len(late) == 3
 		})

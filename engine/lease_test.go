@@ -44,7 +44,7 @@ func TestWorkWithAnExpiredLeaseIsRepeated(t *testing.T) {
 			if _, err := w.Perform(t.Context(), late); err != nil {
 				t.Error(err)
 			}
-			if n := d.count(t, `SELECT count(*) FROM messages WHERE id = $1`, late.ID); n != 1 {
+			if n := d.Count(t, `SELECT count(*) FROM messages WHERE id = $1`, late.ID); n != 1 {
 				t.Errorf("got %d messages for the work, want 1", n)
 			}
 			if work == message.WorkDeadline {
@@ -60,14 +60,14 @@ func TestWorkWithAnExpiredLeaseIsRepeated(t *testing.T) {
 func (d *server) claimExpired(t *testing.T, id entities.RunID, work message.Work) queue.Delivery {
 	t.Helper()
 	var ticket tickets.Ticket
-	d.scan(t, `UPDATE messages SET ticket = greatest(ticket, 1) WHERE run_id = $1 AND work = $2 RETURNING id, ticket`,
+	d.Scan(t, `UPDATE messages SET ticket = greatest(ticket, 1) WHERE run_id = $1 AND work = $2 RETURNING id, ticket`,
 		[]any{id, work}, &ticket.MessageID, &ticket.Number)
 	late, ok, err := d.Claim(t.Context(), ticket, fmt.Sprint("rh_late_", work), "", time.Millisecond)
 	if err != nil || !ok {
 		t.Fatalf("claim: %v, error %v", ok, err)
 	}
-	eventually(t, "the lease has expired", func() bool {
-		return d.count(t, `SELECT count(*) FROM messages WHERE lease = $1 AND due_at < clock_timestamp()`, late.Lease) == 1
+	testdb.Eventually(t, "the lease has expired", func() bool {
+		return d.Count(t, `SELECT count(*) FROM messages WHERE lease = $1 AND due_at < clock_timestamp()`, late.Lease) == 1
 	})
 	return late
 }
@@ -83,12 +83,12 @@ func TestCommandsRestartTheLease(t *testing.T) {
 	}
 	for left, restarted := range map[string]bool{"1 second": true, "4 minutes": true, "299 seconds": false} {
 		var before, after time.Time
-		d.scan(t, `UPDATE messages SET due_at = clock_timestamp() + $2::interval WHERE lease = $1 RETURNING due_at`,
+		d.Scan(t, `UPDATE messages SET due_at = clock_timestamp() + $2::interval WHERE lease = $1 RETURNING due_at`,
 			[]any{work.Lease, left}, &before)
 		if _, err := d.runs.Command(t.Context(), callOf(id, work.Lease), nil); err != nil {
 			t.Fatal(err)
 		}
-		d.scan(t, `SELECT due_at FROM messages WHERE lease = $1`, []any{work.Lease}, &after)
+		d.Scan(t, `SELECT due_at FROM messages WHERE lease = $1`, []any{work.Lease}, &after)
 		if longer := after.After(before); longer != restarted || time.Until(after) < 4*time.Minute {
 			t.Errorf("with %s left: restarted %v, now until %s", left, longer, time.Until(after))
 		}

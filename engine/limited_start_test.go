@@ -25,7 +25,7 @@ func TestStartWithRoomBeginsAtOnce(t *testing.T) {
 	}
 	d.wantEnd(t, d.startRun(t, `"x"`, tenant("first")), entities.RunCompleted, `"done"`) // reads the policy
 	atOnce := func(id entities.RunID) bool {
-		return d.count(t, `SELECT count(DISTINCT xid) FROM events WHERE run_id = $1 AND seq <= 2`, id) == 1
+		return d.Count(t, `SELECT count(DISTINCT xid) FROM events WHERE run_id = $1 AND seq <= 2`, id) == 1
 	}
 	holds := d.startRun(t, `"hold"`, tenant("t"))
 	d.waitForEvent(t, holds, "run_started")
@@ -43,7 +43,7 @@ func TestStartWithRoomBeginsAtOnce(t *testing.T) {
 	}
 	release()
 	d.wantEnd(t, waits, entities.RunCompleted, `"done"`)
-	if n := d.count(t, `SELECT count(*) FROM permits`); n != 0 {
+	if n := d.Count(t, `SELECT count(*) FROM permits`); n != 0 {
 		t.Errorf("%d permits are left", n)
 	}
 }
@@ -61,7 +61,7 @@ func TestPolicyForStepsAlone(t *testing.T) {
 	for range 2 { // the first one reads the policy
 		id := d.startRun(t, `"x"`)
 		d.wantEnd(t, id, entities.RunCompleted, `"done"`)
-		if n := d.count(t, `SELECT count(*) FROM runs WHERE id = $1 AND step_limits IS NOT NULL`, id); n != 1 {
+		if n := d.Count(t, `SELECT count(*) FROM runs WHERE id = $1 AND step_limits IS NOT NULL`, id); n != 1 {
 			t.Error("the run has not the limits for its steps")
 		}
 	}

@@ -108,7 +108,7 @@ func TestLimitedRunsAreNeverMoreThanAllowed(t *testing.T) {
 			t.Errorf("%d runs of %s were under way at a time", most, key)
 		}
 	}
-	if n := servers[0].count(t, `SELECT count(*) FROM permits`); n != 0 {
+	if n := servers[0].Count(t, `SELECT count(*) FROM permits`); n != 0 {
 		t.Errorf("%d permits are left", n)
 	}
 }
@@ -136,7 +136,7 @@ func holding(t *testing.T) (d *server, release func()) {
 
 func (d *server) status(t *testing.T, id entities.RunID) (s entities.RunStatus) {
 	t.Helper()
-	d.scan(t, `SELECT status FROM runs WHERE id = $1`, []any{id}, &s)
+	d.Scan(t, `SELECT status FROM runs WHERE id = $1`, []any{id}, &s)
 	return s
 }
 
@@ -152,7 +152,7 @@ func TestRunWaitsForItsLimit(t *testing.T) {
 	_, err := d.log.Append(t.Context(), project, eventlog.Request{
 		RunID: second, Type: entities.EventRunStarted, SpecVersion: entities.SpecDriven,
 	})
-	wantError(t, "starting a run that waits", err, entities.ErrNotYet)
+	testdb.WantError(t, "starting a run that waits", err, entities.ErrNotYet)
 	if s := d.status(t, second); s != entities.RunPending {
 		t.Errorf("the second run is %s while the first one holds the slot", s)
 	}
@@ -164,12 +164,12 @@ func TestRunWaitsForItsLimit(t *testing.T) {
 	d.wantEnd(t, second, entities.RunCompleted, `"done"`)
 	d.wantEnd(t, third, entities.RunCompleted, `"done"`)
 	var urgentFirst bool
-	d.scan(t, `SELECT (SELECT started_at FROM runs WHERE id = $1) < (SELECT started_at FROM runs WHERE id = $2)`,
+	d.Scan(t, `SELECT (SELECT started_at FROM runs WHERE id = $1) < (SELECT started_at FROM runs WHERE id = $2)`,
 		[]any{third, second}, &urgentFirst)
 	if !urgentFirst {
 		t.Error("the run with a priority started after the one before it")
 	}
-	if n := d.count(t, `SELECT count(*) FROM permits`); n != 0 {
+	if n := d.Count(t, `SELECT count(*) FROM permits`); n != 0 {
 		t.Errorf("%d permits are left", n)
 	}
 }
@@ -209,11 +209,11 @@ func TestFullLimitRefusesOrCancels(t *testing.T) {
 	if !ok || full.Use.Name != "rejects" || full.Held != 1 || full.RetryAfter <= 0 {
 		t.Errorf("got error %v, want a FullError that says when to try again", err)
 	}
-	if n := d.count(t, `SELECT count(*) FROM runs`); n != 1 {
+	if n := d.Count(t, `SELECT count(*) FROM runs`); n != 1 {
 		t.Errorf("there are %d runs; a refused start must leave no trace", n)
 	}
 	_, _, err = d.log.Start(t.Context(), project, request("unknown"))
-	wantError(t, "a limit that does not exist", err, limit.ErrNotFound)
+	testdb.WantError(t, "a limit that does not exist", err, limit.ErrNotFound)
 
 	d.putLimit(t, "newest", limit.Spec{PerKey: 1, OnFull: limit.ReplaceWaiting})
 	d.waitForEvent(t, d.startRun(t, `"hold"`, limits(slot("newest", "k"))), "run_started")
@@ -230,7 +230,7 @@ func TestFullLimitRefusesOrCancels(t *testing.T) {
 	if s := d.status(t, oldest); s != entities.RunCancelled {
 		t.Errorf("the run that held the slot is %s, want cancelled", s)
 	}
-	d.exec(t, `UPDATE limits SET paused = true WHERE name = 'oldest'`)
+	d.Exec(t, `UPDATE limits SET paused = true WHERE name = 'oldest'`)
 	older := d.startRun(t, `"x"`, limits(slot("oldest", "k")))
 	last := d.startRun(t, `"x"`, limits(slot("oldest", "k")))
 	if s, _ := d.waitForEnd(t, older); s != entities.RunCancelled || d.status(t, last) != entities.RunPending {
@@ -258,7 +258,7 @@ func TestPolicyLimitsWorkflowsInCode(t *testing.T) {
 		RunID: entities.NewRunID(time.Now()), Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven,
 		Payload: []byte(`"x"`), Data: entities.EventData{DeploymentID: deployment, WorkflowName: "order"},
 	})
-	wantError(t, "a start without the key", err, entities.ErrInvalid)
+	testdb.WantError(t, "a start without the key", err, entities.ErrInvalid)
 
 	// An app of the Workflow SDK whose run_created got lost starts its run: the run is there, and waits.
 	lost := eventlog.Request{
@@ -268,7 +268,7 @@ func TestPolicyLimitsWorkflowsInCode(t *testing.T) {
 		},
 	}
 	_, err = d.log.Append(t.Context(), project, lost)
-	wantError(t, "starting a run whose creation got lost", err, entities.ErrNotYet)
+	testdb.WantError(t, "starting a run whose creation got lost", err, entities.ErrNotYet)
 	if s := d.status(t, lost.RunID); s != entities.RunPending {
 		t.Errorf("it is %s, want pending", s)
 	}
@@ -277,7 +277,7 @@ func TestPolicyLimitsWorkflowsInCode(t *testing.T) {
 	}
 	release()
 	d.wantEnd(t, second, entities.RunCompleted, `"done"`)
-	eventually(t, "the app can start its run", func() bool {
+	testdb.Eventually(t, "the app can start its run", func() bool {
 		_, err := d.log.Append(t.Context(), project, lost)
 		return err == nil
 	})
@@ -312,7 +312,7 @@ func TestChangesOfPoliciesCountForTheNextStart(t *testing.T) {
 		RunID: entities.NewRunID(time.Now()), Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven,
 		Payload: []byte(`"x"`), Data: entities.EventData{DeploymentID: deployment, WorkflowName: "order"},
 	})
-	wantError(t, "a start that finds no slot", err, limit.ErrFull)
+	testdb.WantError(t, "a start that finds no slot", err, limit.ErrFull)
 	if err := store.DeletePolicy(t.Context(), project, "order"); err != nil {
 		t.Fatal(err)
 	}
@@ -320,7 +320,7 @@ func TestChangesOfPoliciesCountForTheNextStart(t *testing.T) {
 	release()
 	d.wantEnd(t, second, entities.RunCompleted, `"done"`)
 	d.wantEnd(t, third, entities.RunCompleted, `"done"`)
-	if n := d.count(t, `SELECT count(*) FROM permits`); n != 0 {
+	if n := d.Count(t, `SELECT count(*) FROM permits`); n != 0 {
 		t.Errorf("%d permits are left", n)
 	}
 }
@@ -363,12 +363,12 @@ func TestMessageOfALimitedRunWaits(t *testing.T) {
 		return r.RunID
 	}
 	first := start()
-	if got := receive(t, "the first run's message", calls); got != string(first) {
+	if got := testdb.Receive(t, "the first run's message", calls); got != string(first) {
 		t.Fatalf("%s was called, want %s", got, first)
 	}
 	second := start()
 	var ticket tickets.Ticket
-	d.scan(t, `SELECT id, ticket FROM messages WHERE run_id = $1`, []any{second}, &ticket.MessageID, &ticket.Number)
+	d.Scan(t, `SELECT id, ticket FROM messages WHERE run_id = $1`, []any{second}, &ticket.MessageID, &ticket.Number)
 	if _, ok, err := d.Claim(t.Context(), ticket, "rh_early", "", time.Minute); ok || err != nil {
 		t.Errorf("claimed %v, error %v; want no delivery while the slot is taken", ok, err)
 	}
@@ -378,7 +378,7 @@ func TestMessageOfALimitedRunWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := receive(t, "a message for another deployment", calls); got != "for another deployment" {
+	if got := testdb.Receive(t, "a message for another deployment", calls); got != "for another deployment" {
 		t.Errorf("%s was called, want the other deployment", got)
 	}
 	third := start()
@@ -386,14 +386,14 @@ func TestMessageOfALimitedRunWaits(t *testing.T) {
 	if _, err := d.log.Append(t.Context(), project, cancel); err != nil {
 		t.Fatal(err)
 	}
-	if got := receive(t, "the message of a run that was cancelled while it waited", calls); got != string(third) {
+	if got := testdb.Receive(t, "the message of a run that was cancelled while it waited", calls); got != string(third) {
 		t.Errorf("%s was called, want %s", got, third)
 	}
 	end := eventlog.Request{RunID: first, Type: entities.EventRunCancelled, SpecVersion: 5}
 	if _, err := d.log.Append(t.Context(), project, end); err != nil {
 		t.Fatal(err)
 	}
-	if got := receive(t, "the second run's message", calls); got != string(second) {
+	if got := testdb.Receive(t, "the second run's message", calls); got != string(second) {
 		t.Errorf("%s was called, want %s", got, second)
 	}
 }
@@ -429,8 +429,8 @@ func TestDeadServerLeavesNothingUngranted(t *testing.T) {
 	first := d.startRun(t, `"hold"`, limits(slot("one", "k")))
 	d.waitForEvent(t, first, "run_started")
 	second := d.startRun(t, `"x"`, limits(slot("one", "k")))
-	d.exec(t, `DELETE FROM permits WHERE holder = $1`, first) // nobody is told
-	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+	d.Exec(t, `DELETE FROM permits WHERE holder = $1`, first) // nobody is told
+	ctx, cancel := context.WithTimeout(t.Context(), testdb.Timeout)
 	defer cancel()
 	if run, err := d.log.WaitForEnd(ctx, ctx, project, second); err != nil || run.Status != entities.RunCompleted {
 		t.Errorf("got status %s, error %v; want it completed after a heartbeat", run.Status, err)
@@ -444,12 +444,12 @@ func TestChildWithAnUnknownLimitIsRefused(t *testing.T) {
 	d := startServer(t, serve(t, func(call *functionCall) {
 		call.reply(map[string]any{"type": "startChild", "id": "child", "workflow": "limited", "input": "x"})
 	}))
-	d.exec(t, `
+	d.Exec(t, `
 		INSERT INTO policies (project, workflow, limits, priority, created_at, updated_at)
 		VALUES ($1, 'limited', '[{"name": "gone"}]', '0', now(), now())`, project)
 	id := d.startRun(t, `"parent"`)
-	eventually(t, "the message says why", func() bool {
-		return d.count(t, `
+	testdb.Eventually(t, "the message says why", func() bool {
+		return d.Count(t, `
 			SELECT count(*) FROM messages WHERE run_id = $1 AND last_error LIKE '%refused: command 0: %limit gone%'`, id) == 1
 	})
 }
@@ -469,7 +469,7 @@ func TestChildSharesNoRate(t *testing.T) {
 	}
 	parent := d.startRun(t, `"parent"`)
 	d.waitForEvent(t, parent, "step_created child")
-	n := d.count(t, `
+	n := d.Count(t, `
 		SELECT count(*) FROM permits p JOIN runs r ON r.id = p.run_id WHERE r.parent_id = $1 AND granted_at IS NULL`, parent)
 	if n != 1 {
 		t.Errorf("%d children wait for the rate, want 1", n)

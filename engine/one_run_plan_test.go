@@ -26,10 +26,10 @@ func TestOneRunIsFoundAmongMany(t *testing.T) {
 		w := d.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
 		d.onRecord(t, w.ProcessID())
 		d.register(t, deployment, serve(t, workflowWithAll).URL)
-		d.insertRuns(t, others, w.ProcessID())
-		d.emptyTables(t)
+		d.AddRuns(t, string(project), deployment, others, w.ProcessID())
+		d.Clear(t)
 		d.completeRun(t, w)
-		d.insertRuns(t, others, w.ProcessID())
+		d.AddRuns(t, string(project), deployment, others, w.ProcessID())
 		d.completeRun(t, w)
 	})
 	for index, read := range testdb.Read(t, dsn) {
@@ -61,43 +61,4 @@ func (d *server) completeRun(t *testing.T, w *queue.Worker) {
 	if _, err := d.log.Append(t.Context(), project, cancel); err == nil {
 		t.Fatal("cancelling an ended run succeeded")
 	}
-}
-
-// emptyTables deletes all rows, but keeps the pages of the tables.
-func (d *server) emptyTables(t *testing.T) {
-	t.Helper()
-	d.exec(t, `SET session_replication_role = replica`) // or foreign keys would delete the rows through indexes
-	for _, table := range []string{"runs", "hooks", "steps", "waits", "messages", "message_keys"} {
-		d.exec(t, `DELETE FROM `+table+` WHERE ctid >= '(0,0)'`) // a TID scan, which the index statistics do not count
-		d.exec(t, `VACUUM (ANALYZE, TRUNCATE false) `+table)
-	}
-	d.exec(t, `SET session_replication_role = origin`)
-}
-
-// insertRuns inserts open runs. Each has a hook, a step, a wait, work leased to the holder, a delayed message and a
-// key. It reads no index, since it does not check foreign keys.
-func (d *server) insertRuns(t *testing.T, runs int, holder string) {
-	t.Helper()
-	d.exec(t, `SET session_replication_role = replica`)
-	for _, insert := range []string{
-		`runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq, driver, created_at, updated_at)
-			SELECT run, $1, $2, 'order', 'running', 4, 1, 0, 'server', now(), now()`,
-		`hooks (run_id, id, project, token, is_webhook, spec_version, created_seq, created_at)
-			SELECT run, run, 'other', run, false, 4, 2, now()`, // finding a hook may read all hooks of its project
-		`steps (run_id, id, name, status, attempt, spec_version, created_seq, created_at, updated_at)
-			SELECT run, 'a', 'a', 'pending', 0, 4, 3, now(), now()`,
-		`waits (run_id, id, status, spec_version, resume_at, created_at, updated_at)
-			SELECT run, 'w', 'waiting', 4, now() + interval '1 h', now(), now()`,
-		`messages (id, project, topic, deployment_id, run_id, work, content_type, body, expires_at, due_at, lease, holder)
-			SELECT 'msg_work_' || run, $1, 'order', $2, run, 'run', '', '', now() + interval '1 d', now() + interval '1 h', run, $4`,
-		`message_keys (project, deployment_id, topic, key, message_id, expires_at)
-			SELECT $1, $2, '__wkf_workflow_order', 'step_' || run, 'msg_' || run, now() + interval '1 d'`,
-		`messages (id, project, topic, deployment_id, run_id, content_type, body, expires_at, due_at)
-			SELECT 'msg_' || run, $1, 'order', $2, run, '', '', now() + interval '1 d', now() + interval '1 h'`,
-	} {
-		// The WITH gives each argument a type, since not every statement uses all four.
-		d.exec(t, `WITH given AS (SELECT $1::text, $2::text, $3::integer, $4::text) INSERT INTO `+insert+`
-			FROM (SELECT 'wrun_' || n FROM generate_series(1, $3) n) AS crowd (run)`, project, deployment, runs, holder)
-	}
-	d.exec(t, `SET session_replication_role = origin`)
 }

@@ -39,7 +39,7 @@ func serverOn(t *testing.T, pool *pgxpool.Pool) *server {
 		t.Fatal(err)
 	}
 	log := eventlog.New(pool, hub, q, time.Now)
-	return &server{&replica{pool: pool, hub: hub, Queue: q}, log, New(q, log)}
+	return &server{&replica{pool: pool, hub: hub, Rows: testdb.In(pool), Queue: q}, log, New(q, log)}
 }
 
 func cachingServerOn(t *testing.T, session *gate.Session, home *server) *cachingServer {
@@ -79,9 +79,9 @@ type runUnderWay struct {
 func (b *cachingServer) prepareInvoked(t *testing.T, home *server) *runUnderWay {
 	t.Helper()
 	b.Attach(nil)
-	home.exec(t, `DELETE FROM runs`)
-	home.exec(t, `DELETE FROM river_job`)
-	home.exec(t, `DELETE FROM messages`)
+	home.Exec(t, `DELETE FROM runs`)
+	home.Exec(t, `DELETE FROM river_job`)
+	home.Exec(t, `DELETE FROM messages`)
 	m := &runUnderWay{home: home, steps: map[string]queue.Delivery{}}
 	id := b.startRun(t, `null`)
 	m.invocation = home.claim(t, message.WorkRun, "")
@@ -97,10 +97,10 @@ func (b *cachingServer) prepareInvoked(t *testing.T, home *server) *runUnderWay 
 	for _, step := range []string{"a", "b"} {
 		m.steps[step] = home.claim(t, message.WorkStep, step)
 	}
-	home.exec(t, `
+	home.Exec(t, `
 		INSERT INTO processes (id, host, session_key, beat_at) VALUES ($1, 'host', 1, now() - interval '1 h')
 		ON CONFLICT (id) DO NOTHING`, frozenProcess)
-	home.exec(t, `UPDATE messages SET holder = $1`, frozenProcess)
+	home.Exec(t, `UPDATE messages SET holder = $1`, frozenProcess)
 	return m
 }
 
@@ -264,7 +264,7 @@ func nackWork(step string) serverAction {
 func (m *runUnderWay) state(t *testing.T, errs [2]error) string {
 	t.Helper()
 	var text string
-	m.home.scan(t, `
+	m.home.Scan(t, `
 		SELECT concat_ws(E'\n',
 			(SELECT string_agg(concat_ws(' ', workflow_name, status, last_seq, end_seq, parent_id, await), ', ' ORDER BY workflow_name) FROM runs),
 			(SELECT string_agg(concat_ws(' ', seq, type, correlation_id, convert_from(payload, 'UTF8')), ', ' ORDER BY seq)
@@ -462,7 +462,7 @@ func TestEachStepIsOneStatement(t *testing.T) {
 	want(3, "the answer", func() error { // and the lock, as the end of the run must see all children
 		return answerWith(answer+`,{"type":"complete"}`)(t.Context(), b, m)
 	})
-	if n := home.count(t, `SELECT count(*) FROM runs WHERE status = 'completed'`); n != 1 {
+	if n := home.Count(t, `SELECT count(*) FROM runs WHERE status = 'completed'`); n != 1 {
 		t.Errorf("got %d completed runs, want 1", n)
 	}
 }

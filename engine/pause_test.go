@@ -73,7 +73,7 @@ func TestNothingIsLostInAPause(t *testing.T) {
 				if begun {
 					d.receiveHook(t, id, "1")
 				}
-				eventually(t, "the runs are held", func() bool { return d.heldRuns(t) == len(ids) })
+				testdb.Eventually(t, "the runs are held", func() bool { return d.heldRuns(t) == len(ids) })
 				if kind != hold.Workflow && calls.Load() != before { // whose child is none of it
 					t.Errorf("%d calls in the pause", calls.Load()-before)
 				}

@@ -40,7 +40,7 @@ func TestChangedStepsOfAPolicyCount(t *testing.T) {
 		}
 		id := d.startRun(t, `"x"`)
 		var got string
-		d.scan(t, `SELECT coalesce(step_limits->0->'limits'->0->>'name', '') FROM runs WHERE id = $1`, []any{id}, &got)
+		d.Scan(t, `SELECT coalesce(step_limits->0->'limits'->0->>'name', '') FROM runs WHERE id = $1`, []any{id}, &got)
 		if got != want {
 			t.Errorf("the run has the limit %q for its steps, want %q", got, want)
 		}
@@ -164,7 +164,7 @@ func TestAcceptedStepKeepsItsSlot(t *testing.T) {
 		}
 		d.wantEnd(t, id, entities.RunCompleted, `"done"`)
 	}
-	if n := d.count(t, `SELECT count(*) FROM permits`); n != 0 {
+	if n := d.Count(t, `SELECT count(*) FROM permits`); n != 0 {
 		t.Errorf("%d permits are left", n)
 	}
 }

@@ -43,7 +43,7 @@ func TestRunReceivesWhatItHasMissed(t *testing.T) {
 	send(`"before"`, 0)
 	run := d.startWithHooks(t, project)
 	d.dispatchSignal(t, d.postSignal(t, 0, newSignal(`"old"`)))
-	d.exec(t, `UPDATE signals SET created_at = created_at - interval '61 s', keep_until = keep_until - interval '61 s'`)
+	d.Exec(t, `UPDATE signals SET created_at = created_at - interval '61 s', keep_until = keep_until - interval '61 s'`)
 	one, two := send(`1`, 0), send(`2`, 0)
 	d.openHooks(t, run, hook{id: "a", signal: "paid"}, hook{id: "b", signal: "paid", condition: `data == 2`},
 		hook{id: "other", signal: "shipped"})
@@ -114,10 +114,10 @@ steps:
 `, "listening@1")
 	runs := []entities.RunID{d.startRun(t, "null"), d.startFlow(t, "listening", "null")}
 	first := d.postSignal(t, 0, newSignal(`1`))
-	eventually(t, "the signal is dispatched", func() bool { return d.countSignalWork(t) == 0 })
+	testdb.Eventually(t, "the signal is dispatched", func() bool { return d.countSignalWork(t) == 0 })
 	close(sent)
-	eventually(t, "the runs listen again, and have looked back", func() bool {
-		return d.count(t, `SELECT count(*) FROM hooks WHERE id = 'second'`) == 2 && d.countSignalWork(t) == 0
+	testdb.Eventually(t, "the runs listen again, and have looked back", func() bool {
+		return d.Count(t, `SELECT count(*) FROM hooks WHERE id = 'second'`) == 2 && d.countSignalWork(t) == 0
 	})
 	second := d.postSignal(t, 0, newSignal(`2`))
 	for _, run := range runs {
@@ -162,7 +162,7 @@ func TestRacersListenAndSend(t *testing.T) {
 		})
 	}
 	all.Wait()
-	eventually(t, "all have looked", func() bool { return d.countSignalWork(t) == 0 })
+	testdb.Eventually(t, "all have looked", func() bool { return d.countSignalWork(t) == 0 })
 	for i, run := range runs {
 		d.wantReceived(t, project, run, map[string][]string{fmt.Sprintf("h%d", i): {want[i]}})
 	}

@@ -110,7 +110,7 @@ func (d *server) wantReceived(t testing.TB, in entities.Project, id entities.Run
 func (d *server) claim(t testing.TB, work message.Work, subject string) queue.Delivery {
 	t.Helper()
 	ticket := tickets.Ticket{}
-	d.scan(t, `UPDATE messages SET lease = '', holder = '', ticket = greatest(ticket, 1) WHERE work = $1 AND subject = $2 RETURNING id, ticket`,
+	d.Scan(t, `UPDATE messages SET lease = '', holder = '', ticket = greatest(ticket, 1) WHERE work = $1 AND subject = $2 RETURNING id, ticket`,
 		[]any{work, subject}, &ticket.MessageID, &ticket.Number)
 	taken, ok, err := d.Claim(t.Context(), ticket, "rh_"+ulid.Make().String(), "", 5*time.Minute)
 	if err != nil || !ok {
@@ -145,7 +145,7 @@ func (d *server) countSignalWork(t testing.TB, works ...message.Work) int {
 	if works == nil {
 		works = []message.Work{message.WorkSignal, message.WorkLookBack}
 	}
-	return d.count(t, `SELECT count(*) FROM messages WHERE work = ANY ($1)`, works)
+	return d.Count(t, `SELECT count(*) FROM messages WHERE work = ANY ($1)`, works)
 }
 
 // TestSignalEndsARun whose hook was created by a command and has a condition. One of the signals came before its hook.
@@ -175,13 +175,13 @@ func TestSignalEndsARun(t *testing.T) {
 		d.wantReceived(t, project, id, map[string][]string{"payment": {payload}})
 	}
 	wantEnd(a, fmt.Sprintf(`{"signal":"paid","id":%q,"data":{"order": "a"}}`, early.ID))
-	eventually(t, "the hook is open", func() bool {
-		return d.count(t, `SELECT count(*) FROM hooks WHERE run_id = $1`, b) == 1
+	testdb.Eventually(t, "the hook is open", func() bool {
+		return d.Count(t, `SELECT count(*) FROM hooks WHERE run_id = $1`, b) == 1
 	})
 	d.postSignal(t, 0, newSignal(`{"order": "c"}`))
 	late := d.postSignal(t, 0, newSignal(`{ "order":"b","x":"<é>\u0000" }`))
 	wantEnd(b, fmt.Sprintf(`{"signal":"paid","id":%q,"data":{ "order":"b","x":"<é>\u0000" }}`, late.ID))
-	eventually(t, "no work is left", func() bool { return d.countSignalWork(t) == 0 })
+	testdb.Eventually(t, "no work is left", func() bool { return d.countSignalWork(t) == 0 })
 	list, next, err := New(d.Queue, d.log).Signals(t.Context(), project, "", pg.Page{Limit: 10})
 	if err != nil || next != "" || len(list) != 3 || list[0].ID != early.ID {
 		t.Errorf("got %v, %q, %v; want the one that is kept and two that are remembered", list, next, err)
@@ -248,7 +248,7 @@ func TestHookReceivesEarlierSignals(t *testing.T) {
 	d := newServer(t, testdb.New(t))
 	ago := func(s store.Signal, at, kept time.Duration) store.Signal {
 		d.dispatchSignal(t, s)
-		d.exec(t, `UPDATE signals SET created_at = now() - $2::interval, keep_until = now() - $3::interval,
+		d.Exec(t, `UPDATE signals SET created_at = now() - $2::interval, keep_until = now() - $3::interval,
 			expires_at = now() + interval '2 h' WHERE id = $1`, s.ID, at, kept)
 		return s
 	}
@@ -307,12 +307,12 @@ func TestRacersPostOneSignal(t *testing.T) {
 	}
 	all.Wait()
 	r := replicas[0]
-	if messages := r.count(t, `SELECT count(*) FROM messages`); len(ids) != 1 || firsts != 1 || messages != 1 {
+	if messages := r.Count(t, `SELECT count(*) FROM messages`); len(ids) != 1 || firsts != 1 || messages != 1 {
 		t.Errorf("got IDs %v, %d first and %d messages, want one of each", ids, firsts, messages)
 	}
 	_, _, err := r.engine().PostSignal(t.Context(), newSignal(`{"n":2}`, withKey("key")), 0)
-	wantError(t, "other data", err, entities.ErrKeyReused)
-	if n := r.count(t, `SELECT count(*) FROM signals`); n != 1 {
+	testdb.WantError(t, "other data", err, entities.ErrKeyReused)
+	if n := r.Count(t, `SELECT count(*) FROM signals`); n != 1 {
 		t.Errorf("%d signals are stored", n)
 	}
 	r.postSignal(t, 0, newSignal(`{"n":2}`, withKey("key"), named("shipped")))
@@ -373,11 +373,11 @@ func TestSignalsAreDeletedWhenTheyExpire(t *testing.T) {
 		d.dispatchSignal(t, s)
 	}
 	ahead := d.postSignal(t, 0, newSignal(`"not dispatched yet"`))
-	d.exec(t, `UPDATE signals SET created_at = now() - interval '1 d', keep_until = now() - interval '61 min',
+	d.Exec(t, `UPDATE signals SET created_at = now() - interval '1 d', keep_until = now() - interval '61 min',
 		expires_at = now() - interval '61 min' WHERE id = ANY($1)`, []store.SignalID{over.ID, ahead.ID})
-	d.exec(t, `UPDATE signals SET expires_at = now() - interval '59 min',
+	d.Exec(t, `UPDATE signals SET expires_at = now() - interval '59 min',
 		created_at = now() - interval '1 d', keep_until = now() - interval '1 h' WHERE id = $1`, late.ID)
-	d.exec(t, `UPDATE signals SET created_at = now() - interval '1 h', keep_until = now() - interval '1 h',
+	d.Exec(t, `UPDATE signals SET created_at = now() - interval '1 h', keep_until = now() - interval '1 h',
 		expires_at = now() - CASE id WHEN $1 THEN interval '6 min' ELSE interval '4 min' END WHERE id IN ($1, $2)`,
 		forgotten.ID, remembered.ID)
 	if err := store.DeleteSpentSignals(t.Context(), d.pool); err != nil {
@@ -416,9 +416,9 @@ func TestInvalidSignalsAreRefused(t *testing.T) {
 		"too long":   {signal: newSignal(`1`), keep: MaxKeep + 1},
 	} {
 		_, _, err := runs.PostSignal(t.Context(), try.signal, try.keep)
-		wantError(t, name, err, entities.ErrInvalid)
+		testdb.WantError(t, name, err, entities.ErrInvalid)
 	}
-	if n := r.count(t, `SELECT (SELECT count(*) FROM signals) + (SELECT count(*) FROM messages)`); n != 0 {
+	if n := r.Count(t, `SELECT (SELECT count(*) FROM signals) + (SELECT count(*) FROM messages)`); n != 0 {
 		t.Errorf("%d rows were written", n)
 	}
 }

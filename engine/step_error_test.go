@@ -10,6 +10,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
 )
@@ -100,7 +101,7 @@ func TestAnswerWithUnknownDeploymentIsRefusedAtOnce(t *testing.T) {
 	}
 	d.startRun(t, `null`)
 	start := time.Now()
-	eventually(t, "the message has the failure", func() bool {
+	testdb.Eventually(t, "the message has the failure", func() bool {
 		list, _, err := d.Messages(t.Context(), project, queue.Filter{State: queue.StateWaiting}, pg.Page{Limit: 10})
 		return err == nil && len(list) == 1 && strings.Contains(list[0].LastError, "deployment not found")
 	})

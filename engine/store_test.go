@@ -181,8 +181,8 @@ func TestAStoreWriteIsThereWithItsStepOrNot(t *testing.T) {
 	session := gate.Open(t, dsn, home.pool, nil)
 	broken := serverOn(t, session.Pool)
 	attempt := func(n int, crash gate.Crash) (work queue.Delivery, requests []eventlog.Request, statements []string, err error) {
-		home.exec(t, `DELETE FROM messages`)
-		home.exec(t, `DELETE FROM runs`)
+		home.Exec(t, `DELETE FROM messages`)
+		home.Exec(t, `DELETE FROM runs`)
 		work, requests = home.writeOfStep(t)
 		statements = session.Run(t, n, crash, func() {
 			_, err = broken.log.AppendAll(t.Context(), project, work.RunID, requests, broken.runs.endWith(work))
@@ -192,9 +192,9 @@ func TestAStoreWriteIsThereWithItsStepOrNot(t *testing.T) {
 	// parts counts the store's values, the step's results, and the work that has ended.
 	parts := func(id entities.RunID) [3]int {
 		return [3]int{
-			home.count(t, `SELECT count(*) FROM run_store WHERE run_id = $1 AND value = '1' AND seq = 3`, id),
-			home.count(t, `SELECT count(*) FROM steps WHERE run_id = $1 AND status = 'completed'`, id),
-			1 - home.count(t, `SELECT count(*) FROM messages WHERE run_id = $1 AND work = 'step'`, id),
+			home.Count(t, `SELECT count(*) FROM run_store WHERE run_id = $1 AND value = '1' AND seq = 3`, id),
+			home.Count(t, `SELECT count(*) FROM steps WHERE run_id = $1 AND status = 'completed'`, id),
+			1 - home.Count(t, `SELECT count(*) FROM messages WHERE run_id = $1 AND work = 'step'`, id),
 		}
 	}
 	_, _, statements, err := attempt(-1, gate.None)

@@ -2,9 +2,7 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"log/slog"
-	"net/url"
 	"sync"
 	"testing"
 	"time"
@@ -26,17 +24,17 @@ func TestMain(m *testing.M) { testdb.Main(m) }
 const (
 	project    = entities.DefaultProject
 	deployment = "dpl_test"
-	// testTimeout is how long a test waits for something that must happen. It is long because machines can be busy.
-	testTimeout = 3 * time.Minute
 	// recordTime is how long a delivery has to record its result.
 	recordTime = time.Minute
 )
 
 // replica is the parts of one server process: connections, a hub and a queue.
 type replica struct {
+	testdb.Rows
+	*queue.Queue
+
 	pool *pgxpool.Pool
 	hub  *pg.Hub
-	*queue.Queue
 }
 
 // newReplica starts a replica on the database. The test stops it.
@@ -56,26 +54,13 @@ func newReplica(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *rep
 // idleReplica opens a replica whose hub does not run, so it neither sends nor receives hints.
 func idleReplica(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *replica {
 	t.Helper()
-	pool := testdb.Connect(t, withConnections(t, dsn), options...)
+	pool := testdb.Connect(t, dsn, append([]func(*pgxpool.Config){testdb.Few}, options...)...)
 	hub := pg.NewHub(pool, "stepwell", slog.New(slog.DiscardHandler))
 	q, err := queue.New(pool, migrations.DefaultSchema, hub)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &replica{pool: pool, hub: hub, Queue: q}
-}
-
-// withConnections limits the pool, so that parallel tests do not exhaust the connections of Postgres.
-func withConnections(t testing.TB, dsn string) string {
-	t.Helper()
-	u, err := url.Parse(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	values := u.Query()
-	values.Set("pool_max_conns", "10")
-	u.RawQuery = values.Encode()
-	return u.String()
+	return &replica{pool: pool, hub: hub, Rows: testdb.In(pool), Queue: q}
 }
 
 // loopback allows calls to the functions of tests.
@@ -92,7 +77,7 @@ func loopback(t testing.TB) egress.Allowed {
 func (r *replica) newWorker(t testing.TB, configure ...func(*queue.WorkerOptions)) *queue.Worker {
 	t.Helper()
 	o := queue.WorkerOptions{
-		Deliveries: 100, MaxDeliveries: 50, BodyMemory: 64 << 20, Grace: testTimeout, Logger: slog.New(slog.DiscardHandler),
+		Deliveries: 100, MaxDeliveries: 50, BodyMemory: 64 << 20, Grace: testdb.Timeout, Logger: slog.New(slog.DiscardHandler),
 		Allowed: loopback(t),
 	}
 	for _, c := range configure {
@@ -136,28 +121,6 @@ func (r *replica) register(t testing.TB, id, url string) {
 	}
 }
 
-func (r *replica) exec(t testing.TB, sql string, args ...any) {
-	t.Helper()
-	if _, err := r.pool.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-}
-
-// scan reads one row into one or more variables.
-func (r *replica) scan(t testing.TB, sql string, args []any, into ...any) {
-	t.Helper()
-	if err := r.pool.QueryRow(t.Context(), sql, args...).Scan(into...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-}
-
-func (r *replica) count(t testing.TB, sql string, args ...any) int {
-	t.Helper()
-	var n int
-	r.scan(t, sql, args, &n)
-	return n
-}
-
 // stored has the columns of a message that tests check.
 type stored struct {
 	Ticket        int
@@ -172,46 +135,11 @@ type stored struct {
 func (r *replica) stored(t testing.TB, id string) stored {
 	t.Helper()
 	var s stored
-	r.scan(t, `
+	r.Scan(t, `
 		SELECT ticket, lease, delivery_count, last_error, parked_at IS NOT NULL, due_at - clock_timestamp()
 		FROM messages WHERE id = $1`, []any{id},
 		&s.Ticket, &s.Lease, &s.DeliveryCount, &s.LastError, &s.Parked, &s.Wait)
 	return s
-}
-
-// eventually polls until ok returns true.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.After(testTimeout)
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	for !ok() {
-		select {
-		case <-ticker.C:
-		case <-deadline:
-			t.Fatalf("timed out after %s waiting until %s", testTimeout, what)
-		}
-	}
-}
-
-// receive waits for an item on the channel.
-func receive[T any](t testing.TB, what string, c <-chan T) T {
-	t.Helper()
-	select {
-	case item := <-c:
-		return item
-	case <-time.After(testTimeout):
-		t.Fatalf("timed out after %s waiting for %s", testTimeout, what)
-		panic("unreachable")
-	}
-}
-
-// wantError fails the test unless err is want.
-func wantError(t testing.TB, what string, err, want error) {
-	t.Helper()
-	if !errors.Is(err, want) {
-		t.Errorf("%s: got error %v, want %v", what, err, want)
-	}
 }
 
 // callOf returns the call of a run's function under the lease.
@@ -222,7 +150,7 @@ func callOf(run entities.RunID, lease string) token.Call {
 // onRecord inserts a row in processes, so that the process can hold leases.
 func (r *replica) onRecord(t testing.TB, id string) {
 	t.Helper()
-	r.exec(t, `INSERT INTO processes (id, host, session_key) VALUES ($1, 'host', 0) ON CONFLICT DO NOTHING`, id)
+	r.Exec(t, `INSERT INTO processes (id, host, session_key) VALUES ($1, 'host', 0) ON CONFLICT DO NOTHING`, id)
 }
 
 // sweep makes a pass with a new sweeper, and returns the runs that it woke.

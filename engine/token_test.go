@@ -20,24 +20,6 @@ import (
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// lines is a log in memory.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) contains(text string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return bytes.Contains(l.text.Bytes(), []byte(text))
-}
-
 // TestTokensOfCalls: the token of a call is good for its run as long as its invocation is active. It is neither logged
 // nor stored, even if the call fails.
 func TestTokensOfCalls(t *testing.T) {
@@ -70,7 +52,7 @@ func TestTokensOfCalls(t *testing.T) {
 			completeWith("step_completed", "x", object{"type": "runStep", "id": "x"})(c)
 		}
 	}).URL)
-	log := &lines{}
+	log := &testdb.Log{}
 	d.worker(t, func(o *queue.WorkerOptions) {
 		o.Handlers = d.runs.Handlers()
 		o.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -86,17 +68,17 @@ func TestTokensOfCalls(t *testing.T) {
 		if err := d.CheckLease(t.Context(), callOf(id, invocation)); !errors.Is(err, message.ErrStale) {
 			t.Errorf("after the end of the invocation: got error %v, want ErrStale", err)
 		}
-		if log.contains(text) {
+		if log.Contains(text) {
 			t.Errorf("the log has the token %s", text)
 		}
 	}
-	if !log.contains("delivery failed") {
+	if !log.Contains("delivery failed") {
 		t.Error("the log has no failed call")
 	}
-	if n := d.count(t, `SELECT count(*) FROM events e, messages m WHERE (e::text || m::text) LIKE '%swct_%'`); n != 0 {
+	if n := d.Count(t, `SELECT count(*) FROM events e, messages m WHERE (e::text || m::text) LIKE '%swct_%'`); n != 0 {
 		t.Errorf("%d rows have a token", n)
 	}
-	if n := d.count(t, `SELECT count(*) FROM events e WHERE e::text || convert_from(coalesce(payload, ''), 'UTF8') LIKE '%swct_%'`); n != 0 {
+	if n := d.Count(t, `SELECT count(*) FROM events e WHERE e::text || convert_from(coalesce(payload, ''), 'UTF8') LIKE '%swct_%'`); n != 0 {
 		t.Errorf("%d events have a token", n)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/flow/registry"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/starts/trigger"
 )
 
@@ -15,7 +16,7 @@ import (
 func TestFlowCatchesARefusedStart(t *testing.T) {
 	t.Parallel()
 	d := startFlows(t)
-	d.exec(t, `INSERT INTO projects (name, max_depth) VALUES ($1, 2) ON CONFLICT (name) DO UPDATE SET max_depth = 2`, project)
+	d.Exec(t, `INSERT INTO projects (name, max_depth) VALUES ($1, 2) ON CONFLICT (name) DO UPDATE SET max_depth = 2`, project)
 	v, err := registry.New(d.pool, time.Now).Put(t.Context(), project, []byte(`
 flow: deep
 steps:
@@ -28,8 +29,8 @@ output: "${has(steps.child.error.code) ? steps.child.error.code + ' ' + steps.ot
 	}
 	id := d.startRun(t, `{}`, func(r *eventlog.Request) { r.Data.DeploymentID, r.Data.WorkflowName = v.DeploymentID, v.Name })
 	d.wantEnd(t, id, entities.RunCompleted, `"below: below: too_deep too_deep"`)
-	eventually(t, "all runs end", func() bool {
-		return d.count(t, `SELECT count(*) FROM runs WHERE status = 'completed' AND (id = $1 OR root_id = $1)`, id) == 7
+	testdb.Eventually(t, "all runs end", func() bool {
+		return d.Count(t, `SELECT count(*) FROM runs WHERE status = 'completed' AND (id = $1 OR root_id = $1)`, id) == 7
 	})
 }
 
@@ -37,7 +38,7 @@ output: "${has(steps.child.error.code) ? steps.child.error.code + ' ' + steps.ot
 func TestLoopsOfSignalsEnd(t *testing.T) {
 	t.Parallel()
 	d := startFlows(t)
-	d.exec(t, `INSERT INTO projects (name, max_depth) VALUES ($1, 3) ON CONFLICT (name) DO UPDATE SET max_depth = 3`, project)
+	d.Exec(t, `INSERT INTO projects (name, max_depth) VALUES ($1, 3) ON CONFLICT (name) DO UPDATE SET max_depth = 3`, project)
 	v, err := registry.New(d.pool, time.Now).Put(t.Context(), project,
 		[]byte(`{flow: echo, steps: {a: {emit: {signal: "ping pong"}}}}`))
 	if err != nil {
@@ -51,15 +52,15 @@ func TestLoopsOfSignalsEnd(t *testing.T) {
 	}
 	id := d.startRun(t, `{}`, func(r *eventlog.Request) { r.Data.DeploymentID, r.Data.WorkflowName = v.DeploymentID, v.Name })
 	var reason string
-	eventually(t, "the loop ends", func() bool {
-		d.scan(t, `SELECT coalesce(max(reason), '') FROM trigger_events WHERE trigger_id = $1 AND decision = 'refused'`,
+	testdb.Eventually(t, "the loop ends", func() bool {
+		d.Scan(t, `SELECT coalesce(max(reason), '') FROM trigger_events WHERE trigger_id = $1 AND decision = 'refused'`,
 			[]any{trg.ID}, &reason)
 		return reason != ""
 	})
 	if !strings.HasPrefix(reason, "too_deep: ") || !strings.Contains(reason, string(id)) {
 		t.Errorf("got the reason %q, want a code and the root", reason)
 	}
-	if n := d.count(t, `SELECT count(*) FROM runs WHERE root_id = $1`, id); n != 3 {
+	if n := d.Count(t, `SELECT count(*) FROM runs WHERE root_id = $1`, id); n != 3 {
 		t.Errorf("%d runs are below the root, want 3", n)
 	}
 }

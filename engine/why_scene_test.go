@@ -14,6 +14,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue/hold"
 	"github.com/stepwell-dev/stepwell/why"
 )
@@ -108,7 +109,7 @@ func whyScenes() map[string]whyScene {
 	}
 	parks := func(t *testing.T, d *server, id entities.RunID) {
 		d.reason(t, id, why.FunctionFails)
-		d.exec(t, `UPDATE messages SET parked_at = now() WHERE run_id = $1 AND lease = ''`, id)
+		d.Exec(t, `UPDATE messages SET parked_at = now() WHERE run_id = $1 AND lease = ''`, id)
 	}
 	return map[string]whyScene{
 		"fails": {
@@ -160,17 +161,17 @@ func whyScenes() map[string]whyScene {
 		"project paused": {
 			answer: answersStatus(500, "oops"), kind: why.ProjectPaused, verdict: why.VerdictBlocked,
 			arrange: func(t *testing.T, d *server, id entities.RunID) {
-				d.exec(t, `INSERT INTO projects (name, paused_at) VALUES ($1, now())
+				d.Exec(t, `INSERT INTO projects (name, paused_at) VALUES ($1, now())
 					ON CONFLICT (name) DO UPDATE SET paused_at = excluded.paused_at`, project)
-				eventually(t, "the next call is put off", func() bool {
-					return len(d.explain(t, id).Reasons) == 1 && d.count(t,
+				testdb.Eventually(t, "the next call is put off", func() bool {
+					return len(d.explain(t, id).Reasons) == 1 && d.Count(t,
 						`SELECT count(*) FROM messages WHERE run_id = $1 AND last_error = $2`, id, message.ProjectPaused) == 1
 				})
 			},
 			check: func(r why.Reason) bool { return r.Name == string(project) && r.Since != nil },
 			remedy: func(t *testing.T, d *server, _ entities.RunID, r why.Reason, _ string) {
 				remedied(t, r, why.PutProject)
-				d.exec(t, `UPDATE projects SET paused_at = NULL WHERE name = $1`, r.Name)
+				d.Exec(t, `UPDATE projects SET paused_at = NULL WHERE name = $1`, r.Name)
 				if err := d.Resume(t.Context(), project); err != nil {
 					t.Fatal(err)
 				}
@@ -256,7 +257,7 @@ func whyScenes() map[string]whyScene {
 			arrange: func(t *testing.T, d *server, id entities.RunID) {
 				d.explainAs(t, id, why.Approval)
 				votes(t, d, id, "refund", "ann")
-				eventually(t, "it waits again", func() bool { return d.explain(t, id).Verdict == why.VerdictWaiting })
+				testdb.Eventually(t, "it waits again", func() bool { return d.explain(t, id).Verdict == why.VerdictWaiting })
 			},
 			check: func(r why.Reason) bool { return r.HookID == "refund" && r.Votes == 1 },
 			remedy: func(t *testing.T, d *server, id entities.RunID, r why.Reason, _ string) {
@@ -300,7 +301,7 @@ func whyScenes() map[string]whyScene {
 			arrange: func(t *testing.T, d *server, id entities.RunID) {
 				d.reason(t, id, why.Hook)
 				d.happens(t, id, eventlog.Request{Type: entities.EventCancelRequested, Grace: time.Hour})
-				d.exec(t, `DELETE FROM messages WHERE work = 'run'`)
+				d.Exec(t, `DELETE FROM messages WHERE work = 'run'`)
 			},
 			kind: why.Cancelling, verdict: why.VerdictWorking,
 			check: func(r why.Reason) bool { return r.Until != nil && r.Since != nil },
@@ -334,11 +335,11 @@ func whyScenes() map[string]whyScene {
 			},
 			arrange: func(t *testing.T, d *server, id entities.RunID) {
 				d.reason(t, id, why.StartDelay)
-				d.exec(t, `DELETE FROM messages`)
+				d.Exec(t, `DELETE FROM messages`)
 				if got := d.reason(t, id, why.Unscheduled); got.Until == nil {
 					t.Errorf("got %+v", got)
 				}
-				d.exec(t, `UPDATE runs SET updated_at = now() - interval '1 minute'`)
+				d.Exec(t, `UPDATE runs SET updated_at = now() - interval '1 minute'`)
 			},
 			kind: why.Stranded, verdict: why.VerdictStranded,
 			check: func(r why.Reason) bool { return strings.Contains(r.Detail, "no message starts it") && r.At != nil },
@@ -427,5 +428,5 @@ func (tt whyScene) play(t *testing.T) {
 	}
 	over.Store(true)
 	tt.remedy(t, d, id, r, f.URL)
-	eventually(t, "the run has ended", func() bool { return d.explain(t, id).Verdict == why.VerdictEnded })
+	testdb.Eventually(t, "the run has ended", func() bool { return d.explain(t, id).Verdict == why.VerdictEnded })
 }

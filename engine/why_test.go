@@ -47,7 +47,7 @@ func (d *server) explainAs(t testing.TB, id entities.RunID, kind why.Kind) (last
 			t.Logf("the last explanation: %+v", last)
 		}
 	})
-	eventually(t, "the run has the reason "+string(kind), func() bool {
+	testdb.Eventually(t, "the run has the reason "+string(kind), func() bool {
 		last = d.explain(t, id)
 		i := slices.IndexFunc(last.Reasons, func(r why.Reason) bool { return r.Kind == kind })
 		if i >= 0 {
@@ -80,7 +80,7 @@ func (d *server) wantListed(t testing.TB, id entities.RunID) {
 			t.Logf("the list says %+v, the explanation %+v", listed, explained)
 		}
 	})
-	eventually(t, "the list says what the explanation says", func() bool {
+	testdb.Eventually(t, "the list says what the explanation says", func() bool {
 		list, err := why.OfMany(t.Context(), d.pool, project, []entities.RunID{"wrun_none", id})
 		if err != nil || len(list) != 1 {
 			t.Fatalf("got %+v, error %v", list, err)
@@ -125,9 +125,9 @@ func TestStepInItsPauseIsTriedByHand(t *testing.T) {
 	id := d.startRun(t, `null`)
 	r := d.reason(t, id, why.StepBackoff)
 	remedied(t, r, why.RetryMessage)
-	d.exec(t, `UPDATE messages SET due_at = now() WHERE id = $1`, r.MessageID)
-	eventually(t, "the message waits again", func() bool {
-		return d.count(t, `SELECT count(*) FROM messages WHERE work = 'step' AND lease = '' AND due_at > now() + interval '1 h'`) == 1
+	d.Exec(t, `UPDATE messages SET due_at = now() WHERE id = $1`, r.MessageID)
+	testdb.Eventually(t, "the message waits again", func() bool {
+		return d.Count(t, `SELECT count(*) FROM messages WHERE work = 'step' AND lease = '' AND due_at > now() + interval '1 h'`) == 1
 	})
 	if n := d.countEvents(t, id, "step_started x"); n != 1 {
 		t.Errorf("got %d attempts, want 1", n)
@@ -179,7 +179,7 @@ func TestExplanationsStayInTheirProject(t *testing.T) {
 		id      entities.RunID
 	}{{"other", id}, {project, "wrun_none"}} {
 		_, err := why.Of(t.Context(), d.pool, of.project, of.id)
-		wantError(t, "explain", err, entities.ErrRunNotFound)
+		testdb.WantError(t, "explain", err, entities.ErrRunNotFound)
 	}
 }
 
@@ -190,8 +190,8 @@ func TestStrandedIsWhatTheSweeperFinds(t *testing.T) {
 	d := idleServer(t, testdb.New(t))
 	var stranded, others atomic.Int32
 	rapid.Check(t, func(rt *rapid.T) {
-		d.exec(t, `DELETE FROM messages`)
-		d.exec(t, `DELETE FROM runs`)
+		d.Exec(t, `DELETE FROM messages`)
+		d.Exec(t, `DELETE FROM runs`)
 		id := d.startRun(t, `null`, func(r *eventlog.Request) {
 			if rapid.Bool().Draw(rt, "deadline") {
 				at := time.Now().Add(time.Hour)
@@ -202,8 +202,8 @@ func TestStrandedIsWhatTheSweeperFinds(t *testing.T) {
 			d.answerRandomly(t, rt, id, i)
 		}
 		d.loseRandomly(t, rt, id)
-		d.exec(t, `UPDATE runs SET updated_at = now() - interval '1 minute' WHERE completed_at IS NULL`)
-		d.exec(t, `UPDATE steps SET updated_at = now() - interval '1 minute', retry_after = retry_after - interval '1 minute'`)
+		d.Exec(t, `UPDATE runs SET updated_at = now() - interval '1 minute' WHERE completed_at IS NULL`)
+		d.Exec(t, `UPDATE steps SET updated_at = now() - interval '1 minute', retry_after = retry_after - interval '1 minute'`)
 		e := d.explain(t, id)
 		found := d.sweep(t)
 		isFound := slices.ContainsFunc(found, func(s cluster.Stranded) bool { return s.ID == id })
@@ -227,7 +227,7 @@ func TestStrandedIsWhatTheSweeperFinds(t *testing.T) {
 // answerRandomly answers the next invocation of a run, if there is one.
 func (d *server) answerRandomly(t *testing.T, rt *rapid.T, id entities.RunID, n int) {
 	t.Helper()
-	if d.count(t, `SELECT count(*) FROM messages WHERE run_id = $1 AND work = 'run'`, id) == 0 {
+	if d.Count(t, `SELECT count(*) FROM messages WHERE run_id = $1 AND work = 'run'`, id) == 0 {
 		return
 	}
 	work := d.claim(t, message.WorkRun, "")
@@ -272,7 +272,7 @@ func (d *server) loseRandomly(t *testing.T, rt *rapid.T, id entities.RunID) {
 			``, ``, `DELETE FROM messages WHERE id = $1`, `UPDATE messages SET lease = '', due_at = now() + interval '1 h' WHERE id = $1`,
 			`UPDATE messages SET lease = '', parked_at = now() WHERE id = $1`, `UPDATE messages SET lease = '', last_error = 'x' WHERE id = $1`,
 		}).Draw(rt, "change"); change != "" {
-			d.exec(t, change, id)
+			d.Exec(t, change, id)
 		}
 	}
 }
@@ -332,7 +332,7 @@ func fillLarge(t *testing.T, d *server, id entities.RunID) {
 			SELECT 'msg_of_' || n, 'default', 's', 'dpl_test', 'wrun_' || n, '', '', now(), now() + interval '1 d'
 			FROM generate_series(1, $2::integer) n WHERE $1::text <> '' AND $3::integer > 0`,
 	} {
-		d.exec(t, sql, id, others, events)
+		d.Exec(t, sql, id, others, events)
 	}
-	d.exec(t, `UPDATE runs SET last_seq = $2, updated_at = now() - interval '1 minute' WHERE id = $1`, id, events)
+	d.Exec(t, `UPDATE runs SET last_seq = $2, updated_at = now() - interval '1 minute' WHERE id = $1`, id, events)
 }

@@ -42,6 +42,7 @@ const patience = 3 * time.Minute
 // server is a server with its own database, in which an app has the table orders.
 type server struct {
 	http.Handler
+	testdb.Rows
 
 	pool  *pgxpool.Pool
 	queue *queue.Queue
@@ -64,8 +65,8 @@ func newServer(t testing.TB) server {
 		Pool: pool, Log: log, Queue: q, Streams: read.NewStreams(pool, hub, time.Now), Open: true, Logger: logger,
 		Stopping: t.Context(), Draining: t.Context(),
 	}
-	s := server{Handler: handlers.New(options), pool: pool, queue: q}
-	s.exec(t, `CREATE TABLE orders (id text)`)
+	s := server{Handler: handlers.New(options), Rows: testdb.In(pool), pool: pool, queue: q}
+	s.Exec(t, `CREATE TABLE orders (id text)`)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
 	running.Go(func() { hub.Run(ctx) })
@@ -112,13 +113,6 @@ func (s server) withFlow(t testing.TB, steps string) server {
 	return s
 }
 
-func (s server) exec(t testing.TB, sql string, args ...any) {
-	t.Helper()
-	if _, err := s.pool.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-}
-
 func (s server) post(t testing.TB, path, body string) (int, map[string]any) {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
@@ -143,7 +137,7 @@ func (s server) await(t testing.TB, sql string, args ...any) {
 		if ok {
 			return
 		}
-		s.exec(t, `SELECT pg_sleep(0.01)`)
+		s.Exec(t, `SELECT pg_sleep(0.01)`)
 	}
 	var left string
 	_ = s.pool.QueryRow(t.Context(), `SELECT coalesce(string_agg(id || ': ' || last_error, E'\n'), '') FROM messages`).Scan(&left)
@@ -257,7 +251,7 @@ func TestRowsAreThoseOfTheAPI(t *testing.T) {
 		if status, answer := s.post(t, "/v1/runs", request); status != http.StatusOK || answer["id"] != id {
 			t.Errorf("%s: got %d %v, want run %s as a repetition", options, status, answer, id)
 		}
-		s.exec(t, `UPDATE runs SET unique_key = '' WHERE id = $1`, id)
+		s.Exec(t, `UPDATE runs SET unique_key = '' WHERE id = $1`, id)
 		again := strings.Replace(request, "key "+fmt.Sprint(i), "again "+fmt.Sprint(i), 1)
 		status, answer := s.post(t, "/v1/runs", strings.Replace(again, "é", "e", 1))
 		if status != http.StatusCreated {
@@ -349,10 +343,10 @@ func TestWhatIsRefusedIsSaid(t *testing.T) {
 		}
 	}
 	parked := `SELECT EXISTS (SELECT FROM messages WHERE parked_at IS NOT NULL AND strpos(last_error, $1) > 0)`
-	s.exec(t, `SELECT start_run('order', '1', '{"nonsense": 1}')`)
+	s.Exec(t, `SELECT start_run('order', '1', '{"nonsense": 1}')`)
 	s.await(t, parked, "nonsense")
 	// A workflow that is not there yet is waited for.
-	s.exec(t, `SELECT start_run('order', '{"id": "1"}')`)
+	s.Exec(t, `SELECT start_run('order', '{"id": "1"}')`)
 	s.await(t, `SELECT EXISTS (SELECT FROM messages WHERE parked_at IS NULL AND strpos(last_error, 'order') > 0)`)
 	s.withFlow(t, rests)
 	s.await(t, `SELECT count(*) = 1 FROM v_runs`)
@@ -364,8 +358,8 @@ func TestARoleNeedsNothingElse(t *testing.T) {
 	t.Parallel()
 	s := newServer(t).withFlow(t, rests)
 	role := testdb.Role(t, s.pool)
-	s.exec(t, `GRANT USAGE ON SCHEMA stepwell TO `+role)
-	s.exec(t, `GRANT EXECUTE ON FUNCTION stepwell.start_run TO `+role)
+	s.Exec(t, `GRANT USAGE ON SCHEMA stepwell TO `+role)
+	s.Exec(t, `GRANT EXECUTE ON FUNCTION stepwell.start_run TO `+role)
 	var id string
 	s.inTx(t, func(tx pgx.Tx) error {
 		for _, sql := range []string{
@@ -465,10 +459,10 @@ func TestPageOnTransactionsIsTrue(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newServer(t).withFlow(t, rests)
-	s.exec(t, `ALTER TABLE orders ADD total int`)
+	s.Exec(t, `ALTER TABLE orders ADD total int`)
 	role := testdb.Role(t, s.pool)
 	for _, m := range regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
-		s.exec(t, strings.ReplaceAll(m[1], "shop", role))
+		s.Exec(t, strings.ReplaceAll(m[1], "shop", role))
 	}
 	s.await(t, `SELECT count(*) = 1 FROM v_runs WHERE unique_key = '12345'`)
 	example, err := os.ReadFile("example_test.go")

@@ -33,7 +33,7 @@ func TestAnswerIsOneStatement(t *testing.T) {
 		`runs`: 1, `messages WHERE body = 'next' AND lease = ''`: 1, `messages WHERE body = 'body'`: 0,
 		`message_keys WHERE message_id = (SELECT id FROM messages)`: 1,
 	} {
-		if got := home.count(t, `SELECT count(*) FROM `+what); got != want {
+		if got := home.Count(t, `SELECT count(*) FROM `+what); got != want {
 			t.Errorf("got %d rows of %s, want %d", got, what, want)
 		}
 	}
@@ -51,18 +51,18 @@ func TestAcknowledgementNotesWhatADeliveryHasSeen(t *testing.T) {
 			t.Parallel()
 			s := on(t, withoutHints(t, testdb.New(t)).pool)
 			s.delivered(t)
-			s.exec(t, `UPDATE messages SET run_id = 'wrun_other', leased_seq = 7, topic = $1`, test.topic)
+			s.Exec(t, `UPDATE messages SET run_id = 'wrun_other', leased_seq = 7, topic = $1`, test.topic)
 			s.newRun(t, "wrun_other", 0)
 			if test.hooked {
-				s.exec(t, `
+				s.Exec(t, `
 					INSERT INTO hooks (run_id, id, project, token, is_webhook, spec_version, created_seq, created_at)
 					VALUES ('wrun_other', 'hook_1', $1, 'token', false, 3, 1, now())`, project)
 			}
 			if _, err := answersOn(t.Context(), s, test.topic); err != nil {
 				t.Fatal(err)
 			}
-			got := s.count(t, `SELECT count(*) FROM run_wakes WHERE run_id = 'wrun_other' AND acked_seq = 7`)
-			if left := s.count(t, `SELECT count(*) FROM messages WHERE body = 'body'`); got != test.notes || left != 0 {
+			got := s.Count(t, `SELECT count(*) FROM run_wakes WHERE run_id = 'wrun_other' AND acked_seq = 7`)
+			if left := s.Count(t, `SELECT count(*) FROM messages WHERE body = 'body'`); got != test.notes || left != 0 {
 				t.Errorf("got %d notes, and %d messages are left; want %d and none", got, left, test.notes)
 			}
 		})
@@ -102,10 +102,10 @@ func TestRacersClaimAKeyOnce(t *testing.T) {
 			t.Errorf("racer %d got the message %q, and racer 0 %q", i, id, ids[0])
 		}
 	}
-	if n := servers[0].count(t, `SELECT count(*) FROM messages`); n != 1 {
+	if n := servers[0].Count(t, `SELECT count(*) FROM messages`); n != 1 {
 		t.Errorf("got %d messages, want 1", n)
 	}
-	if n := servers[0].count(t, `SELECT count(*) FROM events`); n != racers/2 {
+	if n := servers[0].Count(t, `SELECT count(*) FROM events`); n != racers/2 {
 		t.Errorf("got %d events, want %d", n, racers/2)
 	}
 }

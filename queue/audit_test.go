@@ -133,10 +133,10 @@ func TestAuditSaysWhatChanged(t *testing.T) {
 		}
 	}
 	var same bool
-	r.scan(t, `SELECT array_agg(detail ORDER BY seq) = $1::jsonb[] FROM audit`, []any{want}, &same)
+	r.Scan(t, `SELECT array_agg(detail ORDER BY seq) = $1::jsonb[] FROM audit`, []any{want}, &same)
 	if !same {
 		var got []string
-		r.scan(t, `SELECT array_agg(detail::text ORDER BY seq) FROM audit`, nil, &got)
+		r.Scan(t, `SELECT array_agg(detail::text ORDER BY seq) FROM audit`, nil, &got)
 		t.Errorf("got %s", strings.Join(got, "\n"))
 	}
 }
@@ -162,7 +162,7 @@ func TestActionFailsIfItCannotBeAudited(t *testing.T) {
 		return text
 	}
 	before := dump()
-	r.exec(t, `ALTER TABLE audit ADD CONSTRAINT silent CHECK (false) NOT VALID`)
+	r.Exec(t, `ALTER TABLE audit ADD CONSTRAINT silent CHECK (false) NOT VALID`)
 	for i, do := range all {
 		if err := do(t.Context()); err == nil || !strings.Contains(err.Error(), "silent") {
 			t.Errorf("action %d: got %v, want the constraint's refusal", i, err)

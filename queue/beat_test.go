@@ -22,7 +22,7 @@ const beating = entities.RunID("wrun_1")
 func (r *replica) calledStep(t testing.TB) Delivery {
 	t.Helper()
 	d := r.claimed(t, "proc_1")
-	r.exec(t, `UPDATE messages SET work = 'step', run_id = $1, subject = $2 WHERE id = $2`, beating, d.ID)
+	r.Exec(t, `UPDATE messages SET work = 'step', run_id = $1, subject = $2 WHERE id = $2`, beating, d.ID)
 	d.by = &deliverer{queue: r.Queue, lease: leaseTime}
 	return d
 }
@@ -31,7 +31,7 @@ func (r *replica) calledStep(t testing.TB) Delivery {
 func (r *replica) again(t testing.TB, d Delivery) Delivery {
 	t.Helper()
 	var ticket tickets.Ticket
-	r.scan(t, `UPDATE messages SET ticket = greatest(ticket, 1), due_at = now() WHERE id = $1 RETURNING id, ticket`,
+	r.Scan(t, `UPDATE messages SET ticket = greatest(ticket, 1), due_at = now() WHERE id = $1 RETURNING id, ticket`,
 		[]any{d.ID}, &ticket.MessageID, &ticket.Number)
 	next, ok, err := r.Claim(t.Context(), ticket, d.Lease+"_next", "proc_1", leaseTime)
 	if err != nil || !ok {
@@ -42,7 +42,7 @@ func (r *replica) again(t testing.TB, d Delivery) Delivery {
 
 func (r *replica) progress(t testing.TB, id string) (text string) {
 	t.Helper()
-	r.scan(t, `SELECT coalesce(convert_from(progress, 'UTF8'), '') FROM messages WHERE id = $1`, []any{id}, &text)
+	r.Scan(t, `SELECT coalesce(convert_from(progress, 'UTF8'), '') FROM messages WHERE id = $1`, []any{id}, &text)
 	return text
 }
 
@@ -54,12 +54,12 @@ func TestHeartbeatsCountForTheirCall(t *testing.T) {
 	beat := func(text string) error {
 		return r.Beat(t.Context(), callOf(beating, d.Lease), []byte(text))
 	}
-	rest := func() { r.exec(t, `UPDATE messages SET beat_at = now() - $1::interval`, BeatPause) }
+	rest := func() { r.Exec(t, `UPDATE messages SET beat_at = now() - $1::interval`, BeatPause) }
 	due := r.stored(t, d.ID).Wait
-	wantError(t, "the first", beat(`1`), nil)
-	wantError(t, "too soon", beat(`2`), ErrTooSoon)
+	testdb.WantError(t, "the first", beat(`1`), nil)
+	testdb.WantError(t, "too soon", beat(`2`), ErrTooSoon)
 	rest()
-	wantError(t, "nothing new", r.Beat(t.Context(), callOf(beating, d.Lease), nil), nil)
+	testdb.WantError(t, "nothing new", r.Beat(t.Context(), callOf(beating, d.Lease), nil), nil)
 	if got := r.progress(t, d.ID); got != `1` {
 		t.Errorf("got progress %s, want that of the first heartbeat", got)
 	}
@@ -67,11 +67,11 @@ func TestHeartbeatsCountForTheirCall(t *testing.T) {
 		t.Errorf("heartbeats have extended the lease from %s to %s", due, got)
 	}
 	rest()
-	wantError(t, "another lease", r.Beat(t.Context(), callOf(beating, "rh_other"), []byte(`3`)), message.ErrStale)
-	wantError(t, "another project", r.Beat(t.Context(), token.Call{Project: "other", RunID: beating, Invocation: d.Lease}, []byte(`3`)), message.ErrStale)
-	wantError(t, "another run", r.Beat(t.Context(), callOf("wrun_2", d.Lease), []byte(`3`)), message.ErrStale)
-	r.exec(t, `UPDATE messages SET due_at = now()`)
-	wantError(t, "the lease has ended", beat(`3`), message.ErrStale)
+	testdb.WantError(t, "another lease", r.Beat(t.Context(), callOf(beating, "rh_other"), []byte(`3`)), message.ErrStale)
+	testdb.WantError(t, "another project", r.Beat(t.Context(), token.Call{Project: "other", RunID: beating, Invocation: d.Lease}, []byte(`3`)), message.ErrStale)
+	testdb.WantError(t, "another run", r.Beat(t.Context(), callOf("wrun_2", d.Lease), []byte(`3`)), message.ErrStale)
+	r.Exec(t, `UPDATE messages SET due_at = now()`)
+	testdb.WantError(t, "the lease has ended", beat(`3`), message.ErrStale)
 	if got := r.progress(t, d.ID); got != `1` {
 		t.Errorf("got progress %s of a heartbeat that was refused", got)
 	}
@@ -87,14 +87,14 @@ func TestProgressIsForTheNextAttempt(t *testing.T) {
 			}
 		},
 		"the server dies": func(t *testing.T, r *replica, _ Delivery) {
-			r.exec(t, `UPDATE processes SET beat_at = now() - interval '1 hour'`)
+			r.Exec(t, `UPDATE processes SET beat_at = now() - interval '1 hour'`)
 			if _, err := cluster.TakeOver(t.Context(), r.pool, []string{"proc_1"}, time.Second, time.Minute); err != nil {
 				t.Fatal(err)
 			}
 			r.registerProcess(t, "proc_1")
 		},
 		"the lease ends": func(t *testing.T, r *replica, d Delivery) {
-			r.exec(t, `UPDATE messages SET due_at = now() - interval '1 s' WHERE id = $1`, d.ID)
+			r.Exec(t, `UPDATE messages SET due_at = now() - interval '1 s' WHERE id = $1`, d.ID)
 			r.issue(t)
 		},
 	} {
@@ -109,7 +109,7 @@ func TestProgressIsForTheNextAttempt(t *testing.T) {
 			if next := r.again(t, d); string(next.Progress) != `{"rows":7}` {
 				t.Errorf("the next attempt has the progress %q", next.Progress)
 			}
-			wantError(t, "the first attempt", r.Beat(t.Context(), callOf(beating, d.Lease), nil), message.ErrStale)
+			testdb.WantError(t, "the first attempt", r.Beat(t.Context(), callOf(beating, d.Lease), nil), message.ErrStale)
 		})
 	}
 }
@@ -152,7 +152,7 @@ func TestRacingAttemptsSendHeartbeatsOfOne(t *testing.T) {
 		if got := r.progress(t, d.ID); got != string(next.Progress) {
 			t.Errorf("the next attempt has got %q, and an earlier one has written %q since", next.Progress, got)
 		}
-		r.exec(t, `DELETE FROM messages`)
+		r.Exec(t, `DELETE FROM messages`)
 	}
 }
 
@@ -176,9 +176,9 @@ func TestSilentCallsAreNotKept(t *testing.T) {
 			if err := d.StartBeats(t.Context(), 30*time.Second); err != nil {
 				t.Fatal(err)
 			}
-			r.exec(t, `UPDATE messages SET `+tt.silent)
-			wantError(t, "keep", r.KeepCall(t.Context(), callOf(beating, d.Lease)), tt.want)
-			r.exec(t, `DELETE FROM messages`)
+			r.Exec(t, `UPDATE messages SET `+tt.silent)
+			testdb.WantError(t, "keep", r.KeepCall(t.Context(), callOf(beating, d.Lease)), tt.want)
+			r.Exec(t, `DELETE FROM messages`)
 		})
 	}
 }
@@ -194,7 +194,7 @@ func TestSilenceIsNoticed(t *testing.T) {
 	}
 	lost := make(chan struct{})
 	go d.WatchBeats(t.Context(), silence, func() { close(lost) })
-	receive(t, "the end of the time", lost)
+	testdb.Receive(t, "the end of the time", lost)
 	if left := d.untilSilent(t.Context(), silence); left != 0 {
 		t.Errorf("a silent function may be silent for %s more", left)
 	}
@@ -204,7 +204,7 @@ func TestSilenceIsNoticed(t *testing.T) {
 	if left := d.untilSilent(t.Context(), silence); left <= 0 || left > silence+BeatPause {
 		t.Errorf("a function that beats may be silent for %s more", left)
 	}
-	r.exec(t, `DELETE FROM messages`)
+	r.Exec(t, `DELETE FROM messages`)
 	if left := d.untilSilent(t.Context(), silence); left != silence {
 		t.Errorf("a call that is over is watched for %s more", left)
 	}

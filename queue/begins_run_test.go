@@ -16,7 +16,7 @@ import (
 func TestMessagesThatBeginRunsAreDue(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
-	r.exec(t, `INSERT INTO messages (id, project, topic, deployment_id, content_type, body, expires_at, due_at, begins_run)
+	r.Exec(t, `INSERT INTO messages (id, project, topic, deployment_id, content_type, body, expires_at, due_at, begins_run)
 		SELECT 'msg_' || n, $1, 'order', $2, '', '', now() + interval '1 d', now() - n * interval '1 h', n = 2
 		FROM generate_series(1, 2) n`, project, deployment)
 	demands, err := readDemands(t.Context(), r.pool)
@@ -38,13 +38,13 @@ func TestAllMessagesOfARunAreDeleted(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
 	run := r.created(t)
-	r.exec(t, `INSERT INTO messages (id, project, topic, deployment_id, run_id, work, content_type, body, expires_at, due_at)
+	r.Exec(t, `INSERT INTO messages (id, project, topic, deployment_id, run_id, work, content_type, body, expires_at, due_at)
 		SELECT 'msg_of_' || work, $1, 'order', $2, $3, work, '', '', now() + interval '1 d', now() FROM unnest(ARRAY['', 'run']) work`,
 		project, deployment, run.RunID)
 	err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
 		return DeleteRunMessages(t.Context(), tx, project, []entities.RunID{run.RunID})
 	})
-	if n := r.count(t, `SELECT count(*) FROM messages`); err != nil || n != 0 {
+	if n := r.Count(t, `SELECT count(*) FROM messages`); err != nil || n != 0 {
 		t.Errorf("%d messages are left, %v", n, err)
 	}
 }

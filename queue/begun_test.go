@@ -26,7 +26,7 @@ func TestRunsThatHaveBegunComeFirst(t *testing.T) {
 	servers := []*Worker{withoutHints(t, dsn).newWorker(t), withoutHints(t, dsn).newWorker(t)}
 	r := withoutHints(t, dsn)
 	const each = 20
-	r.exec(t, `
+	r.Exec(t, `
 		INSERT INTO messages (id, project, topic, deployment_id, content_type, body, expires_at, due_at, begins_run)
 		SELECT CASE WHEN new THEN 'msg_new_' ELSE 'msg_begun_' END || chr(64 + n), $1, $2, $3, '', '', now() + interval '1 d',
 			now() - make_interval(hours => CASE WHEN new THEN 2 ELSE 1 END, mins => -n), new
@@ -95,7 +95,7 @@ func TestNoRunBeginsWhileOthersWait(t *testing.T) {
 		t.Fatal("the slots are not free")
 	}
 	r.addDue(t, "other", 1)
-	r.exec(t, `UPDATE messages SET due_at = now()`)
+	r.Exec(t, `UPDATE messages SET due_at = now()`)
 	search()
 	if reserves(beginsRun) || !reserves() {
 		t.Errorf("a new run gets a slot: %v; one that has begun: %v", reserves(beginsRun), reserves())
@@ -114,7 +114,7 @@ func TestClaimedMessageBeginsNoRun(t *testing.T) {
 	r := withoutHints(t, testdb.New(t))
 	id := r.send(t, beginsRun)
 	const waiting = `SELECT count(*) FROM messages WHERE begins_run`
-	if n := r.count(t, waiting); n != 1 {
+	if n := r.Count(t, waiting); n != 1 {
 		t.Fatalf("%d messages begin a run, want the one that was sent", n)
 	}
 	received := r.send(t, beginsRun)
@@ -125,7 +125,7 @@ func TestClaimedMessageBeginsNoRun(t *testing.T) {
 	if err != nil || !ok {
 		t.Fatalf("claim: got %v, %v", ok, err)
 	}
-	if n := r.count(t, waiting); n != 0 {
+	if n := r.Count(t, waiting); n != 0 {
 		t.Errorf("%d messages begin a run after the claim, want none", n)
 	}
 }
@@ -139,19 +139,19 @@ func TestGrantedRunCountsAsBegun(t *testing.T) {
 			t.Parallel()
 			r := withoutHints(t, testdb.New(t))
 			const run entities.RunID = "wrun_limited"
-			r.exec(t, `
+			r.Exec(t, `
 				INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, attributes, last_seq,
 					created_at, updated_at)
 				VALUES ($1, $2, $3, 'w', 'pending', 2, '{}', 1, now(), now())`, run, project, deployment)
 			id := r.send(t, beginsRun, func(m *message.Message) { m.RunID = run })
-			r.exec(t, `UPDATE messages SET due_at = `+gated+`, work = $1`, work)
+			r.Exec(t, `UPDATE messages SET due_at = `+gated+`, work = $1`, work)
 			err := pg.InTxBatch(t.Context(), r.pool, func(b *pgx.Batch) {
 				r.admit(b, project, []limit.Granted{{RunID: run}})
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n := r.count(t, `SELECT count(*) FROM messages WHERE id = $1 AND NOT begins_run AND due_at <= now()`, id); n != 1 {
+			if n := r.Count(t, `SELECT count(*) FROM messages WHERE id = $1 AND NOT begins_run AND due_at <= now()`, id); n != 1 {
 				t.Error("the message is not due as one of a run that has begun")
 			}
 		})

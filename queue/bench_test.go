@@ -90,7 +90,7 @@ func BenchmarkIdle(b *testing.B) {
 	r := open(b, testdb.New(b))
 	r.worker(b)
 	commits := func() (n float64) {
-		r.scan(b, `SELECT pg_stat_force_next_flush(), xact_commit FROM pg_stat_database WHERE datname = current_database()`,
+		r.Scan(b, `SELECT pg_stat_force_next_flush(), xact_commit FROM pg_stat_database WHERE datname = current_database()`,
 			nil, nil, &n)
 		return n
 	}

@@ -20,7 +20,7 @@ import (
 // backOff makes a message one that failed and waits for its backoff.
 func (r *replica) backOff(t testing.TB, id, reason string) {
 	t.Helper()
-	r.exec(t, `UPDATE messages SET last_error = $2, ticket = 3, delivery_count = 2, due_at = now() + interval '10 min' WHERE id = $1`,
+	r.Exec(t, `UPDATE messages SET last_error = $2, ticket = 3, delivery_count = 2, due_at = now() + interval '10 min' WHERE id = $1`,
 		id, reason)
 }
 
@@ -32,11 +32,13 @@ func TestWaitingMessagesAreInOnePart(t *testing.T) {
 	ticketed, rescheduled := r.send(t), r.send(t)
 	r.park(t, parked)
 	r.backOff(t, retrying, "x")
-	r.exec(t, `UPDATE messages SET due_at = now() - interval '1 s' WHERE id = $1`, due)
-	r.exec(t, `UPDATE messages SET due_at = now() + interval '20 s', ticket = 1 WHERE id = $1`, ticketed)
-	r.exec(t, `UPDATE messages SET due_at = now() + interval '90 min', ticket = 5 WHERE id = $1`, rescheduled) // a wait of its run
+	r.Exec(t, `UPDATE messages SET due_at = now() - interval '1 s' WHERE id = $1`, due)
+	r.Exec(t, `UPDATE messages SET due_at = now() + interval '20 s', ticket = 1 WHERE id = $1`, ticketed)
+	r.Exec(t, `UPDATE messages SET due_at = now() + interval '90 min', ticket = 5 WHERE id = $1`, rescheduled) // a wait of its run
 	leased := r.claimed(t, "proc_1")
+	all := []string{later, parked, retrying, due, sooner, ticketed, rescheduled, leased.ID}
 	for s, want := range map[State][]string{
+		"":          all,
 		StateParked: {parked}, StateRetrying: {retrying}, StateDue: {due, ticketed}, StateDelayed: {sooner, rescheduled, later},
 		StateLeased: {leased.ID}, StateWaiting: {later, retrying, due, sooner, ticketed, rescheduled},
 	} {
@@ -50,6 +52,21 @@ func TestWaitingMessagesAreInOnePart(t *testing.T) {
 				t.Errorf("%s, descending (-want +got):\n%s", s, diff)
 			}
 		}
+	}
+	for id, want := range map[string]State{parked: StateParked, due: StateWaiting, leased.ID: StateLeased} {
+		if e, err := r.Message(t.Context(), project, id); err != nil || e.ID != id || e.State != want {
+			t.Errorf("got %+v and error %v, want it %s", e, err, want)
+		}
+	}
+	_, err := r.Message(t.Context(), "other", due)
+	testdb.WantError(t, "another project's", err, message.ErrMessageNotFound)
+	list, _, err := r.Messages(t.Context(), "other", Filter{}, pg.Page{Limit: 9})
+	if len(list) > 0 || err != nil {
+		t.Errorf("another project has %+v, error %v", list, err)
+	}
+	for _, bad := range []struct{ state, cursor string }{{"lost", ""}, {"parked", "a b"}} {
+		_, _, err := r.Messages(t.Context(), project, Filter{State: State(bad.state)}, pg.Page{Limit: 1, Cursor: bad.cursor})
+		testdb.WantError(t, fmt.Sprint(bad), err, entities.ErrInvalid)
 	}
 	got, err := r.Counts(t.Context(), project)
 	if err != nil || got.OldestDue == nil || time.Since(*got.OldestDue) < time.Second {
@@ -85,7 +102,7 @@ func TestMessagesAreFiltered(t *testing.T) {
 	r.backOff(t, refused, "dial tcp 10.1.2.3:80: connection refused")
 	r.backOff(t, other, "answered 500")
 	r.backOff(t, step, "answered 500")
-	r.exec(t, `UPDATE messages SET run_id = 'wrun_1', work = 'step', subject = 'charge' WHERE id = $1`, step)
+	r.Exec(t, `UPDATE messages SET run_id = 'wrun_1', work = 'step', subject = 'charge' WHERE id = $1`, step)
 	for name, tt := range map[string]struct {
 		filter Filter
 		want   []string
@@ -113,11 +130,11 @@ func TestPagesReadFewMessages(t *testing.T) {
 	func() {
 		r := withoutHints(t, dsn)
 		defer r.pool.Close()
-		r.exec(t, `INSERT INTO messages (id, project, topic, deployment_id, run_id, content_type, body, expires_at, due_at, last_error)
+		r.Exec(t, `INSERT INTO messages (id, project, topic, deployment_id, run_id, content_type, body, expires_at, due_at, last_error)
 			SELECT 'msg_' || lpad(i::text, 10, '0'), 'default', 'w', CASE WHEN i = 25000 THEN 'rare' ELSE 'dpl' END, '', '', '', now(),
 				now() + interval '1 d' + i * interval '1 s', CASE i % 2 WHEN 0 THEN 'x' ELSE '' END
 			FROM generate_series(1, $1) i`, 3*scanLimit)
-		r.exec(t, `ANALYZE messages`)
+		r.Exec(t, `ANALYZE messages`)
 		ids = r.pages(t, Filter{State: StateRetrying, DeploymentID: "rare"}, pg.Page{Limit: 10})
 		if c, err := r.Counts(t.Context(), project); err != nil || c.Retrying != (Number{countLimit, true}) || c.Delayed != (Number{countLimit, true}) {
 			t.Errorf("got %+v, %v, want 1,000 and more", c, err)
@@ -146,12 +163,12 @@ func TestMessagesOfARunAreReadFromIndexes(t *testing.T) {
 		defer r.pool.Close()
 		run := r.created(t)
 		r.register(t, deployment, "http://127.0.0.1:1")
-		r.exec(t, `INSERT INTO messages (id, project, topic, deployment_id, run_id, work, subject, content_type, body, expires_at, due_at, last_error, parked_at)
+		r.Exec(t, `INSERT INTO messages (id, project, topic, deployment_id, run_id, work, subject, content_type, body, expires_at, due_at, last_error, parked_at)
 			SELECT 'msg_' || lpad(i::text, 10, '0'), $2, 'w', $3, CASE WHEN i % 10000 < 2 THEN $4 WHEN i % 10000 = 2 THEN 'wrun_new' ELSE 'wrun_' || i END,
 				CASE i % 2 WHEN 0 THEN 'step' ELSE '' END, i, '', '', now(), now() + interval '1 d', 'x', CASE WHEN i > $1 / 2 THEN now() END
 			FROM generate_series(1, $1) i WHERE i % 10000 <> 2 OR i = 2`, 2*scanLimit, project, deployment, run.RunID)
-		r.exec(t, `UPDATE messages SET work = '' WHERE id = 'msg_0000000002'`)
-		r.exec(t, `ANALYZE messages`)
+		r.Exec(t, `UPDATE messages SET work = '' WHERE id = 'msg_0000000002'`)
+		r.Exec(t, `ANALYZE messages`)
 		for _, tt := range []struct {
 			filter Filter
 			want   []string
@@ -200,12 +217,12 @@ func TestMatchingMessagesAreRetriedAndDiscarded(t *testing.T) {
 		if n, err := tt.do(ctx, project, Filter{State: tt.state}, all); err != nil || n != tt.want {
 			t.Errorf("%q: got %d, %v, want %d", tt.state, n, err, tt.want)
 		}
-		if tt.want == 1 && r.count(t, `SELECT count(*) FROM messages WHERE due_at <= now() AND delivery_count = 0
+		if tt.want == 1 && r.Count(t, `SELECT count(*) FROM messages WHERE due_at <= now() AND delivery_count = 0
 			AND parked_at IS NULL AND id = ANY ($1)`, []string{parked, failed}) == 0 {
 			t.Errorf("%q: no message is due", tt.state)
 		}
 	}
-	if n := r.count(t, `SELECT count(*) FROM messages WHERE id = $1 AND parked_at IS NOT NULL`, foreign); n != 1 {
+	if n := r.Count(t, `SELECT count(*) FROM messages WHERE id = $1 AND parked_at IS NOT NULL`, foreign); n != 1 {
 		t.Error("the message of the other project was changed")
 	}
 	want := []string{"key_1 messages.retry retrying", "key_1 messages.retry parked", "key_1 messages.retry ", "key_1 messages.discard "}
@@ -246,10 +263,10 @@ func TestRacersRetryEachMessageOnce(t *testing.T) {
 	if sum != messages {
 		t.Errorf("%d messages were changed, want %d", sum, messages)
 	}
-	if n := r.count(t, `SELECT coalesce(sum((detail->>'count')::int), 0) FROM audit WHERE action LIKE 'messages.%'`); n != messages {
+	if n := r.Count(t, `SELECT coalesce(sum((detail->>'count')::int), 0) FROM audit WHERE action LIKE 'messages.%'`); n != messages {
 		t.Errorf("the audit counts %d, want %d", n, messages)
 	}
-	if n, keys := r.count(t, `SELECT count(*) FROM messages`), r.count(t, `SELECT count(*) FROM message_keys`); n != keys {
+	if n, keys := r.Count(t, `SELECT count(*) FROM messages`), r.Count(t, `SELECT count(*) FROM message_keys`); n != keys {
 		t.Errorf("%d messages are left with %d keys", n, keys)
 	}
 }

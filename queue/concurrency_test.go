@@ -52,9 +52,9 @@ func TestNeverMoreCallsThanTheDeploymentAllows(t *testing.T) {
 	r.worker(t)
 	open(t, dsn).worker(t)
 	race(messages/3, func(int) string { return r.send(t) })
-	eventually(t, "the slots are taken", func() bool { return now.Load() == bound })
-	eventually(t, "all others wait", func() bool {
-		return r.count(t, `SELECT count(*) FROM messages WHERE awaits_since IS NOT NULL AND lease = ''`) == 2*messages/3-bound
+	testdb.Eventually(t, "the slots are taken", func() bool { return now.Load() == bound })
+	testdb.Eventually(t, "all others wait", func() bool {
+		return r.Count(t, `SELECT count(*) FROM messages WHERE awaits_since IS NOT NULL AND lease = ''`) == 2*messages/3-bound
 	})
 	close(full)
 	race(messages/3, func(int) string { return r.send(t) })
@@ -63,7 +63,7 @@ func TestNeverMoreCallsThanTheDeploymentAllows(t *testing.T) {
 			t.Errorf("delivery %s of message %s", c.count(), c.id())
 		}
 	}
-	eventually(t, "all are gone", func() bool { return r.count(t, `SELECT count(*) FROM messages`) == 0 })
+	testdb.Eventually(t, "all are gone", func() bool { return r.Count(t, `SELECT count(*) FROM messages`) == 0 })
 	if most.Load() != bound {
 		t.Errorf("%d calls at once, want %d", most.Load(), bound)
 	}
@@ -90,7 +90,7 @@ func TestRacersForASlotAtADeployment(t *testing.T) {
 			n++
 		}
 	}
-	waiting := r.count(t, `SELECT count(*) FROM messages WHERE awaits_since IS NOT NULL AND lease = '' AND due_at = `+gated)
+	waiting := r.Count(t, `SELECT count(*) FROM messages WHERE awaits_since IS NOT NULL AND lease = '' AND due_at = `+gated)
 	if n != bound || waiting != racers-bound {
 		t.Errorf("%d claimed and %d wait, want %d and %d", n, waiting, bound, racers-bound)
 	}
@@ -107,8 +107,8 @@ func TestTheBoundOfADeploymentCanChange(t *testing.T) {
 	var ids []string
 	for i := range 4 {
 		ids = append(ids, r.send(t))
-		eventually(t, "it is called or waits", func() bool {
-			return r.count(t, `SELECT count(*) FROM messages WHERE lease <> '' OR awaits_since IS NOT NULL`) == i+1
+		testdb.Eventually(t, "it is called or waits", func() bool {
+			return r.Count(t, `SELECT count(*) FROM messages WHERE lease <> '' OR awaits_since IS NOT NULL`) == i+1
 		})
 	}
 	first := a.next(t)
@@ -120,8 +120,8 @@ func TestTheBoundOfADeploymentCanChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	late := r.send(t)
-	eventually(t, "the last one waits, too", func() bool {
-		return r.count(t, `SELECT count(*) FROM messages WHERE awaits_since IS NOT NULL AND due_at = `+gated) == 3
+	testdb.Eventually(t, "the last one waits, too", func() bool {
+		return r.Count(t, `SELECT count(*) FROM messages WHERE awaits_since IS NOT NULL AND due_at = `+gated) == 3
 	})
 	r.ack(t, second)
 	third := a.next(t)
@@ -157,11 +157,11 @@ func TestASlotIsFreeWhateverEndsTheCall(t *testing.T) {
 	for range len(answers) + 1 {
 		r.send(t)
 	}
-	eventually(t, "all have been called", func() bool { return int(calls.Load()) > len(answers) })
-	eventually(t, "all are gone", func() bool {
-		r.exec(t, `UPDATE messages SET due_at = now() WHERE lease <> '' AND holder = ''`) // of the one that was only answered
-		r.exec(t, `UPDATE messages SET due_at = now() WHERE last_error <> '' AND lease = '' AND awaits_since IS NULL`)
-		return r.count(t, `SELECT count(*) FROM messages`) == 0
+	testdb.Eventually(t, "all have been called", func() bool { return int(calls.Load()) > len(answers) })
+	testdb.Eventually(t, "all are gone", func() bool {
+		r.Exec(t, `UPDATE messages SET due_at = now() WHERE lease <> '' AND holder = ''`) // of the one that was only answered
+		r.Exec(t, `UPDATE messages SET due_at = now() WHERE last_error <> '' AND lease = '' AND awaits_since IS NULL`)
+		return r.Count(t, `SELECT count(*) FROM messages`) == 0
 	})
 }
 
@@ -171,7 +171,7 @@ func TestTheBoundIsNoBusinessOfTheServersOwnWork(t *testing.T) {
 	r := withoutHints(t, testdb.New(t))
 	r.bound(t, "http://127.0.0.1:1", 1)
 	for _, work := range []message.Work{message.WorkNone, message.WorkRun, message.WorkStep, message.WorkCancel} {
-		r.exec(t, `
+		r.Exec(t, `
 			INSERT INTO messages (id, project, topic, deployment_id, run_id, work, content_type, body, expires_at,
 				ticket, due_at)
 			VALUES ('msg_' || $2, $1, '', $3, $2, $2, '', '', now() + interval '1 d', 1, now())`, project, work, deployment)
@@ -197,7 +197,7 @@ func TestARegistrationKeepsTheBound(t *testing.T) {
 		n   int
 	}{{"http://127.0.0.1:1", -1}, {"http://127.0.0.1:1", 10_001}, {PulledURL, 1}} {
 		_, err := r.Register(t.Context(), project, Deployment{ID: deployment, URL: wrong.url, MaxConcurrent: &wrong.n})
-		wantError(t, fmt.Sprint(wrong), err, entities.ErrInvalid)
+		testdb.WantError(t, fmt.Sprint(wrong), err, entities.ErrInvalid)
 	}
 	r.register(t, deployment, PulledURL)
 	if d, err := r.Deployment(t.Context(), project, deployment); err != nil || d.MaxConcurrent != nil {
@@ -211,7 +211,7 @@ func TestAParkedMessageBarsNobody(t *testing.T) {
 	r := withoutHints(t, testdb.New(t))
 	r.bound(t, "http://127.0.0.1:1", 1)
 	parked, next := r.send(t), r.send(t)
-	r.exec(t, `UPDATE messages SET parked_at = now(), awaits_since = now() WHERE id = $1`, parked)
+	r.Exec(t, `UPDATE messages SET parked_at = now(), awaits_since = now() WHERE id = $1`, parked)
 	_, ok, err := r.Claim(t.Context(), tickets.Ticket{MessageID: next, Project: project, Number: firstTicket}, "rh_1", "",
 		time.Minute)
 	if !ok || err != nil {
@@ -225,7 +225,7 @@ func TestALeaseEndsTheWait(t *testing.T) {
 	r := withoutHints(t, testdb.New(t))
 	r.register(t, deployment, "http://127.0.0.1:1")
 	failed, next := r.send(t), r.send(t)
-	r.exec(t, `UPDATE messages SET awaits_since = now() WHERE id = $1`, failed)
+	r.Exec(t, `UPDATE messages SET awaits_since = now() WHERE id = $1`, failed)
 	m, err := r.Receive(t.Context(), project, topic, failed, time.Minute)
 	if err != nil {
 		t.Fatal(err)
@@ -250,7 +250,7 @@ func TestAMissedCheckIsMadeUpFor(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.exec(t, `
+	r.Exec(t, `
 		INSERT INTO messages (id, project, topic, deployment_id, run_id, content_type, body, expires_at, ticket, due_at,
 			lease, awaits_since)
 		SELECT deployment || lease, $1, 't', deployment, '', '', '', now(), 1, `+gated+`, lease, CASE lease WHEN '' THEN now() END
@@ -258,10 +258,10 @@ func TestAMissedCheckIsMadeUpFor(t *testing.T) {
 	if err := r.bounds.CheckAll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if n := r.count(t, `SELECT count(*) FROM messages WHERE due_at <= now() AND id IN ('a', 'b')`); n != 2 {
+	if n := r.Count(t, `SELECT count(*) FROM messages WHERE due_at <= now() AND id IN ('a', 'b')`); n != 2 {
 		t.Errorf("%d were made due, want 2", n)
 	}
-	if n := r.count(t, `SELECT count(*) FROM messages WHERE due_at = `+gated); n != 2 {
+	if n := r.Count(t, `SELECT count(*) FROM messages WHERE due_at = `+gated); n != 2 {
 		t.Errorf("%d wait or are leased at the full one, want 2", n)
 	}
 }
@@ -275,13 +275,13 @@ func TestCallsAreCountedFromAnIndex(t *testing.T) {
 		r := withoutHints(t, dsn)
 		defer r.pool.Close()
 		r.bound(t, "http://127.0.0.1:1", 1)
-		r.exec(t, `
+		r.Exec(t, `
 			INSERT INTO messages (id, project, topic, deployment_id, run_id, content_type, body, expires_at, ticket, due_at,
 				lease)
 			SELECT 'msg_' || i, $1, 't', 'other', '', '', '', now(), 1, now() + interval '1 d',
 				CASE WHEN i % 2 = 0 THEN 'rh_' || i ELSE '' END
 			FROM generate_series(1, $2) i`, project, others)
-		r.exec(t, `ANALYZE messages`)
+		r.Exec(t, `ANALYZE messages`)
 		for _, id := range []string{r.send(t), r.send(t)} {
 			ticket := tickets.Ticket{MessageID: id, Project: project, Number: firstTicket}
 			if _, _, err := r.Claim(t.Context(), ticket, "rh_"+id, "", time.Minute); err != nil {

@@ -37,7 +37,7 @@ func starts(ctx context.Context, s *site) (any, error) {
 func (s *site) noRun(t *testing.T) {
 	t.Helper()
 	s.empty(t)
-	s.exec(t, `DELETE FROM runs`)
+	s.Exec(t, `DELETE FROM runs`)
 	s.id = "wrun_" + ulid.MustNew(ulid.Timestamp(time.Now()), rand.Reader).String()
 }
 
@@ -112,11 +112,11 @@ func TestQueueSurvivesACrashAtAnyStatement(t *testing.T) {
 						if diff := cmp.Diff(want, home.state(t)); diff != "" {
 							t.Fatalf("state after the crash (-want +got):\n%s", diff)
 						}
-						before := home.count(t, `SELECT count(*) FROM messages`)
+						before := home.Count(t, `SELECT count(*) FROM messages`)
 						_, err := test.do(t.Context(), home)
-						wantError(t, "the repetition", err, again)
+						testdb.WantError(t, "the repetition", err, again)
 						if committed && test.grows > 0 {
-							if got := home.count(t, `SELECT count(*) FROM messages`) - before; got != test.grows {
+							if got := home.Count(t, `SELECT count(*) FROM messages`) - before; got != test.grows {
 								t.Errorf("the repetition added %d messages, want %d", got, test.grows)
 							}
 							return

@@ -23,7 +23,7 @@ func TestDeliveryHasTheHeadersOfTheProtocol(t *testing.T) {
 
 	var created, expires, due time.Time
 	var handle string
-	r.scan(t, `SELECT created_at, expires_at, due_at, lease FROM messages WHERE id = $1`, []any{id},
+	r.Scan(t, `SELECT created_at, expires_at, due_at, lease FROM messages WHERE id = $1`, []any{id},
 		&created, &expires, &due, &handle)
 	const iso = "2006-01-02T15:04:05.000Z"
 	want := call{
@@ -158,11 +158,11 @@ func TestDelayedMessageIsNeverEarly(t *testing.T) {
 		w := open(t, dsn).worker(t)
 		for _, delay := range []time.Duration{time.Millisecond, 300 * time.Millisecond, 1200 * time.Millisecond} {
 			id := sender.send(t, delayed(delay))
-			if got, want := sender.count(t, `SELECT count(*) FROM river_job j JOIN messages m ON m.id = j.args->>'message'
+			if got, want := sender.Count(t, `SELECT count(*) FROM river_job j JOIN messages m ON m.id = j.args->>'message'
 				WHERE m.id = $1 AND j.created_at < m.created_at + $2::interval`, id, delay), 0; got != want {
 				t.Errorf("%s: got %d tickets before the delay of %s is over, want %d", name, got, delay, want)
 			}
-			got := receive(t, "the delayed message", early)
+			got := testdb.Receive(t, "the delayed message", early)
 			if got < delay {
 				t.Errorf("%s: delivered %s after sending, want not before %s", name, got, delay)
 			}

@@ -30,7 +30,7 @@ func TestWaitingForMemoryRestartsTheLease(t *testing.T) {
 		}
 		got <- err
 	}()
-	eventually(t, "it waits", func() bool { // so later requests wait behind it
+	testdb.Eventually(t, "it waits", func() bool { // so later requests wait behind it
 		free, ok := w.memory.try(project, log/2)
 		if ok {
 			free()
@@ -38,7 +38,7 @@ func TestWaitingForMemoryRestartsTheLease(t *testing.T) {
 		return !ok
 	})
 	most()
-	if err := receive(t, "memory", got); err != nil {
+	if err := testdb.Receive(t, "memory", got); err != nil {
 		t.Fatal(err)
 	}
 	left, err := leaseLeft(t.Context(), r.pool, held.Lease)

@@ -152,7 +152,7 @@ func TestDeploymentDetails(t *testing.T) {
 		}
 	}
 	fill(t, r, 10)
-	r.exec(t, `UPDATE runs SET deployment_id = 'a'`)
+	r.Exec(t, `UPDATE runs SET deployment_id = 'a'`)
 	for p, open := range map[entities.Project]int64{project: 5, "other": 0} {
 		d, err := r.DeploymentDetails(t.Context(), p, "a")
 		if err != nil || d.OpenRuns != open || d.Build != "1" || string(d.Schemas) != schemas {
@@ -180,11 +180,11 @@ func TestPutDeploymentNeedsABaseURL(t *testing.T) {
 		"http://host/%zz", "http://host\x00", "http://:80", "javascript:alert(1)",
 	} {
 		_, err := r.PutDeployment(t.Context(), project, "a", url)
-		wantError(t, url, err, entities.ErrInvalid)
+		testdb.WantError(t, url, err, entities.ErrInvalid)
 	}
 	for _, id := range []string{"", "a/b", "a b", "..", "a\x00", strings.Repeat("a", 10_000)} {
 		_, err := r.PutDeployment(t.Context(), project, id, "http://host")
-		wantError(t, id, err, entities.ErrInvalid)
+		testdb.WantError(t, id, err, entities.ErrInvalid)
 	}
 	if diff := cmp.Diff([]string(nil), r.deployments(t, project)); diff != "" {
 		t.Errorf("deployments (-want +got):\n%s", diff)
@@ -195,12 +195,12 @@ func TestRemoveDeployment(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
 	r.register(t, "a", "http://a.test")
-	wantError(t, "foreign project", r.RemoveDeployment(t.Context(), "other", "a"), message.ErrDeploymentNotFound)
-	wantError(t, "unknown", r.RemoveDeployment(t.Context(), project, "b"), message.ErrDeploymentNotFound)
+	testdb.WantError(t, "foreign project", r.RemoveDeployment(t.Context(), "other", "a"), message.ErrDeploymentNotFound)
+	testdb.WantError(t, "unknown", r.RemoveDeployment(t.Context(), project, "b"), message.ErrDeploymentNotFound)
 	if err := r.RemoveDeployment(t.Context(), project, "a"); err != nil {
 		t.Errorf("remove: %v", err)
 	}
-	wantError(t, "removed", r.RemoveDeployment(t.Context(), project, "a"), message.ErrDeploymentNotFound)
+	testdb.WantError(t, "removed", r.RemoveDeployment(t.Context(), project, "a"), message.ErrDeploymentNotFound)
 }
 
 func TestDeliveriesGoToTheProjectsOwnDeployment(t *testing.T) {
@@ -215,7 +215,7 @@ func TestDeliveriesGoToTheProjectsOwnDeployment(t *testing.T) {
 	if c.id() != id {
 		t.Errorf("the other project got %s, want %s", c.id(), id)
 	}
-	wantError(t, "acknowledge as ours", r.Acknowledge(t.Context(), project, topic, c.handle()), message.ErrLeaseNotFound)
+	testdb.WantError(t, "acknowledge as ours", r.Acknowledge(t.Context(), project, topic, c.handle()), message.ErrLeaseNotFound)
 	own := r.send(t)
 	if got := ours.next(t).id(); got != own {
 		t.Errorf("we got %s, want %s", got, own)
@@ -227,13 +227,13 @@ func TestPutDeploymentMakesOnlyItsFailedMessagesDue(t *testing.T) {
 	r := withoutHints(t, testdb.New(t))
 	in := func(p entities.Project, d string) string {
 		id := r.send(t, func(m *message.Message) { m.Project, m.DeploymentID = p, d })
-		r.exec(t, `UPDATE messages SET last_error = 'down', due_at = now() + interval '1 h' WHERE id = $1`, id)
+		r.Exec(t, `UPDATE messages SET last_error = 'down', due_at = now() + interval '1 h' WHERE id = $1`, id)
 		return id
 	}
 	failed, foreign, elsewhere := in(project, "a"), in("other", "a"), in(project, "b")
 	leased, parked := in(project, "a"), in(project, "a")
-	r.exec(t, `UPDATE messages SET lease = 'rh_1' WHERE id = $1`, leased)
-	r.exec(t, `UPDATE messages SET parked_at = now() WHERE id = $1`, parked)
+	r.Exec(t, `UPDATE messages SET lease = 'rh_1' WHERE id = $1`, leased)
+	r.Exec(t, `UPDATE messages SET parked_at = now() WHERE id = $1`, parked)
 	waiting := r.send(t, delayed(time.Hour), func(m *message.Message) { m.DeploymentID = "a" })
 
 	r.register(t, "a", "http://a.test")
@@ -254,7 +254,7 @@ func TestPutDeploymentMakesOnlyItsFailedMessagesDue(t *testing.T) {
 // unreached stores n messages that wait for a deployment after a delivery that did not reach it.
 func (r *replica) unreached(t testing.TB, n int) {
 	t.Helper()
-	r.exec(t, `
+	r.Exec(t, `
 		INSERT INTO messages (id, project, topic, deployment_id, content_type, body, expires_at, due_at, ticket,
 			last_error, unreached_count)
 		SELECT 'msg_' || i, $2, 'w', $3, '', '', now(), now() + interval '1 min' * (1 + i % 2), 2, 'away', 1
@@ -266,7 +266,7 @@ func TestPutDeploymentMakesABacklogDueInBatches(t *testing.T) {
 	r := withoutHints(t, testdb.New(t))
 	r.register(t, deployment, "http://a.test")
 	r.unreached(t, 2*dueBatch+100)
-	r.exec(t, `UPDATE messages SET unreached_count = 0 WHERE id = 'msg_1'`) // it reached the app and failed
+	r.Exec(t, `UPDATE messages SET unreached_count = 0 WHERE id = 'msg_1'`) // it reached the app and failed
 	err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(t.Context(), `SELECT FROM messages WHERE id = 'msg_2' FOR UPDATE`); err != nil {
 			return err
@@ -279,12 +279,12 @@ func TestPutDeploymentMakesABacklogDueInBatches(t *testing.T) {
 	}
 	const left = `SELECT coalesce(array_agg(id ORDER BY id), '{}') FROM messages WHERE due_at > now()`
 	var got []string
-	r.scan(t, left, nil, &got)
+	r.Scan(t, left, nil, &got)
 	if diff := cmp.Diff([]string{"msg_1", "msg_2"}, got); diff != "" {
 		t.Errorf("not made due (-want +got):\n%s", diff)
 	}
 	r.register(t, deployment, "http://b.test")
-	r.scan(t, left, nil, &got)
+	r.Scan(t, left, nil, &got)
 	if len(got) > 0 {
 		t.Errorf("after the move: got %v not due, want none", got)
 	}
@@ -294,11 +294,11 @@ func TestPutDeploymentIsStoredIfReschedulingFails(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
 	r.unreached(t, 1)
-	r.exec(t, `
+	r.Exec(t, `
 		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
 		CREATE TRIGGER refuse BEFORE UPDATE ON messages FOR EACH ROW EXECUTE FUNCTION refuse()`)
 	_, err := r.PutDeployment(t.Context(), project, deployment, "http://a.test")
-	wantError(t, "rescheduling fails", err, ErrNotRescheduled)
+	testdb.WantError(t, "rescheduling fails", err, ErrNotRescheduled)
 	if diff := cmp.Diff([]string{deployment + " http://a.test"}, r.deployments(t, project)); diff != "" {
 		t.Errorf("deployments (-want +got):\n%s", diff)
 	}
@@ -311,20 +311,20 @@ func TestARetiredFlowIsNotTheWorkflowOfAnApp(t *testing.T) {
 	if _, err := r.PutDeployment(t.Context(), project, "any", "http://a.test"); err != nil {
 		t.Fatal(err)
 	}
-	r.exec(t, `INSERT INTO deployments (project, id, url, workflows, retired_at)
+	r.Exec(t, `INSERT INTO deployments (project, id, url, workflows, retired_at)
 		VALUES ('`+string(project)+`', 'order@1', 'flow:order@1', '{order}', now())`)
 	_, err := r.StartDeployment(t.Context(), project, "order", "")
-	wantError(t, "order", err, message.ErrDeploymentRetired)
+	testdb.WantError(t, "order", err, message.ErrDeploymentRetired)
 	if d, err := r.StartDeployment(t.Context(), project, "ship", ""); err != nil || d.ID != "any" {
 		t.Errorf("ship: got %s (%v), want any", d.ID, err)
 	}
-	r.exec(t, `INSERT INTO deployments (project, id, url, workflows)
+	r.Exec(t, `INSERT INTO deployments (project, id, url, workflows)
 		VALUES ('`+string(project)+`', 'order@2', 'flow:order@2', '{order}')`)
 	if d, err := r.StartDeployment(t.Context(), project, "order", ""); err != nil || d.ID != "order@2" {
 		t.Errorf("order: got %s (%v), want order@2", d.ID, err)
 	}
 	_, err = r.StartDeployment(t.Context(), project, "ship", "order@2")
-	wantError(t, "ship on a version of order", err, entities.ErrInvalid)
+	testdb.WantError(t, "ship on a version of order", err, entities.ErrInvalid)
 }
 
 func TestNewestDeploymentHasTheWorkflow(t *testing.T) {
@@ -340,7 +340,7 @@ func TestNewestDeploymentHasTheWorkflow(t *testing.T) {
 		t.Helper()
 		d, err := r.NewestDeployment(t.Context(), project, workflow)
 		if id == "" {
-			wantError(t, workflow, err, message.ErrDeploymentNotFound)
+			testdb.WantError(t, workflow, err, message.ErrDeploymentNotFound)
 		} else if err != nil || d.ID != id {
 			t.Errorf("%s: got %s and error %v, want %s", workflow, d.ID, err, id)
 		}
@@ -370,10 +370,10 @@ func TestNewestDeploymentHasTheWorkflow(t *testing.T) {
 		t.Errorf("got %+v and error %v, want each of its workflows once", d, err)
 	}
 	_, err = r.Deployment(t.Context(), project, "foreign")
-	wantError(t, "another project's", err, message.ErrDeploymentNotFound)
+	testdb.WantError(t, "another project's", err, message.ErrDeploymentNotFound)
 	for _, bad := range [][]string{{""}, {"a\x00"}, make([]string, 1001)} {
 		_, err := r.PutDeployment(t.Context(), project, "v1", "http://a.test", bad...)
-		wantError(t, "workflows", err, entities.ErrInvalid)
+		testdb.WantError(t, "workflows", err, entities.ErrInvalid)
 	}
 }
 
@@ -414,7 +414,7 @@ func TestStepsOnly(t *testing.T) {
 	_, err := r.Register(t.Context(), project, Deployment{
 		ID: "shop", URL: "http://a.test", StepsOnly: &yes, Workflows: []string{"order"},
 	})
-	wantError(t, "both", err, entities.ErrInvalid)
+	testdb.WantError(t, "both", err, entities.ErrInvalid)
 }
 
 // TestDeploymentSaysSinceWhenItCannotBeReached: from the first call that is refused until it answers or moves.
@@ -438,7 +438,7 @@ func TestDeploymentSaysSinceWhenItCannotBeReached(t *testing.T) {
 		t.Errorf("before the first call: got %+v", d)
 	}
 	r.send(t)
-	eventually(t, "the message has failed", func() bool { return state().Waiting == 1 })
+	testdb.Eventually(t, "the message has failed", func() bool { return state().Waiting == 1 })
 	away := state()
 	if away.UnreachableSince == nil || away.FailedAt == nil || !strings.Contains(away.Failure, "refused") || away.AnsweredAt != nil {
 		t.Fatalf("away: got %+v", away)
@@ -452,13 +452,13 @@ func TestDeploymentSaysSinceWhenItCannotBeReached(t *testing.T) {
 		t.Errorf("moved: got %+v", d)
 	}
 	r.ack(t, a.next(t)) // it is delivered at once
-	eventually(t, "the answer is noted", func() bool { return state().AnsweredAt != nil })
+	testdb.Eventually(t, "the answer is noted", func() bool { return state().AnsweredAt != nil })
 	if err := noteUnreachable(t.Context(), r.pool, project, deployment, gone.URL, "late"); err != nil || state().UnreachableSince != nil {
 		t.Errorf("a late call at the old URL: got %+v, %v", state(), err)
 	}
 	long := func(ago string) time.Duration {
 		t.Helper()
-		r.exec(t, `UPDATE deployments SET failed_at = now() - $1::interval, unreachable_since = now() - interval '1 d'`, ago)
+		r.Exec(t, `UPDATE deployments SET failed_at = now() - $1::interval, unreachable_since = now() - interval '1 d'`, ago)
 		if err := noteUnreachable(t.Context(), r.pool, project, deployment, a.URL, "again"); err != nil {
 			t.Fatal(err)
 		}
@@ -479,12 +479,12 @@ func TestNewestDeploymentIsNoPlan(t *testing.T) {
 	if _, err := r.PutDeployment(t.Context(), project, "any", "http://a.test"); err != nil {
 		t.Fatal(err)
 	}
-	r.exec(t, `INSERT INTO catalogs (project, name, version, digest, document, created_at)
+	r.Exec(t, `INSERT INTO catalogs (project, name, version, digest, document, created_at)
 		VALUES ('`+string(project)+`', 'order', 1, '', '', now());
 		INSERT INTO deployments (project, id, url, workflows)
 		VALUES ('`+string(project)+`', 'order@1', 'flow:order@1', '{order}')`)
 	_, err := r.StartDeployment(t.Context(), project, "order", "")
-	wantError(t, "order", err, message.ErrIsCatalog)
+	testdb.WantError(t, "order", err, message.ErrIsCatalog)
 	if d, err := r.StartDeployment(t.Context(), project, "order", "order@1"); err != nil || d.ID != "order@1" {
 		t.Errorf("order on a plan: got %s (%v), want order@1", d.ID, err)
 	}

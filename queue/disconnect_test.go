@@ -114,7 +114,7 @@ func TestMessagesWaitNoLongerThanTheirApp(t *testing.T) {
 	r.register(t, deployment, a.URL)
 	w := r.worker(t)
 	r.unreached(t, 4)
-	r.exec(t, `UPDATE messages SET due_at = now() + interval '5 min',
+	r.Exec(t, `UPDATE messages SET due_at = now() + interval '5 min',
 		disconnect_count = CASE id WHEN 'msg_2' THEN 3 WHEN 'msg_3' THEN 4 ELSE 0 END,
 		unreached_count = CASE id WHEN 'msg_4' THEN 0 ELSE 1 END`)
 	first := r.send(t)
@@ -162,13 +162,13 @@ func TestLeasesLeftToADeadAppEndSoon(t *testing.T) {
 				return d
 			}
 			left, extended, other := leave(), leave(), leave()
-			r.exec(t, `UPDATE messages SET deployment_id = 'elsewhere' WHERE id = $1`, other.ID)
+			r.Exec(t, `UPDATE messages SET deployment_id = 'elsewhere' WHERE id = $1`, other.ID)
 			if err := r.SetVisibility(t.Context(), project, topic, extended.Lease, leaseTime); err != nil {
 				t.Fatal(err)
 			}
 			r.worker(t)
 			id := r.send(t)
-			eventually(t, "a call failed", func() bool { return r.stored(t, id).LastError != "" })
+			testdb.Eventually(t, "a call failed", func() bool { return r.stored(t, id).LastError != "" })
 			if got := r.stored(t, left.ID); got.Lease != left.Lease || got.Wait > cluster.KeptLease {
 				t.Errorf("got %+v, want the lease for at most %s", got, cluster.KeptLease)
 			}

@@ -35,7 +35,7 @@ func (r *replica) issue(t testing.TB) {
 // wantNoTickets checks that no ticket has been issued.
 func (r *replica) wantNoTickets(t testing.TB) {
 	t.Helper()
-	if n := r.count(t, `SELECT count(*) FROM river_job`); n != 0 {
+	if n := r.Count(t, `SELECT count(*) FROM river_job`); n != 0 {
 		t.Errorf("got %d tickets, want none", n)
 	}
 }
@@ -64,7 +64,7 @@ func TestMessageWithoutDeploymentCanBeReceived(t *testing.T) {
 	r := open(t, testdb.New(t))
 	r.worker(t)
 	id := r.send(t)
-	eventually(t, "the delivery is over", func() bool { return r.stored(t, id).Lease == "" })
+	testdb.Eventually(t, "the delivery is over", func() bool { return r.stored(t, id).Lease == "" })
 	m, err := r.Receive(t.Context(), project, topic, id, time.Minute)
 	if err != nil || m.ID != id || m.DeliveryCount != 1 {
 		t.Errorf("got %+v, %v; want delivery 1 of %s", m, err, id)
@@ -102,7 +102,7 @@ func TestNoMoreDeliveriesThanSlots(t *testing.T) {
 		}
 		seen[c.id()] = true
 	}
-	eventually(t, "all are gone", func() bool { return r.count(t, `SELECT count(*) FROM messages`) == 0 })
+	testdb.Eventually(t, "all are gone", func() bool { return r.Count(t, `SELECT count(*) FROM messages`) == 0 })
 }
 
 // TestReservationOfAnUnregisteredProcessIsVoid: other processes would take over its leases.
@@ -114,7 +114,7 @@ func TestReservationOfAnUnregisteredProcessIsVoid(t *testing.T) {
 	r.local.Store(d)
 	id := r.send(t)
 	c := a.next(t)
-	if n := r.count(t, `SELECT count(*) FROM river_job WHERE args->>'message' = $1`, id); n != 1 || d.slots.Free() != 1 {
+	if n := r.Count(t, `SELECT count(*) FROM river_job WHERE args->>'message' = $1`, id); n != 1 || d.slots.Free() != 1 {
 		t.Errorf("got %d tickets and %d deliveries of the unknown process, want 1 and 0", n, 1-d.slots.Free())
 	}
 	r.ack(t, c)
@@ -174,12 +174,12 @@ func TestWorkIsLeasedAsReserved(t *testing.T) {
 			m.Delay = time.Hour
 			if tt.was != "" {
 				r.storeWork(t, m)
-				r.exec(t, `UPDATE messages SET `+tt.was+` WHERE run_id = $1`, m.RunID)
+				r.Exec(t, `UPDATE messages SET `+tt.was+` WHERE run_id = $1`, m.RunID)
 			}
 			m.Delay = tt.delay
 			s := r.storeWork(t, m)
 			var again bool
-			r.scan(t, `SELECT redeliver FROM messages WHERE run_id = $1`, []any{m.RunID}, &again)
+			r.Scan(t, `SELECT redeliver FROM messages WHERE run_id = $1`, []any{m.RunID}, &again)
 			if s.Taken != tt.taken || again != tt.again || s.DeliveryCount != tt.count {
 				t.Errorf("got taken %v, again %v, delivery %d; want %v, %v, %d",
 					s.Taken, again, s.DeliveryCount, tt.taken, tt.again, tt.count)
@@ -231,7 +231,7 @@ func TestUndeliveredReservationIsReleased(t *testing.T) {
 	}{
 		"no answer to the commit": {func() {}, errors.New("connection lost")},
 		"no slot": {func() {
-			eventually(t, "all slots are taken", func() bool { return slots.Try("other", all, shareFactor) })
+			testdb.Eventually(t, "all slots are taken", func() bool { return slots.Try("other", all, shareFactor) })
 		}, nil},
 	} {
 		id, ended := enqueued()
@@ -249,7 +249,7 @@ func TestUndeliveredReservationIsReleased(t *testing.T) {
 	id, ended := enqueued()
 	stop(t, w)
 	ended(nil)
-	eventually(t, "it is released", func() bool { return r.stored(t, id).Lease == "" })
+	testdb.Eventually(t, "it is released", func() bool { return r.stored(t, id).Lease == "" })
 	if s := r.stored(t, id); s.DeliveryCount != 0 || s.Wait > 0 || s.LastError != "" {
 		t.Errorf("got %+v, want it due as if for the first time", s)
 	}
@@ -287,8 +287,8 @@ func TestCrashDuringReservedSendLosesNothing(t *testing.T) {
 					t.Errorf("got delivery %s, want 1", c.count())
 				}
 			}
-			eventually(t, fmt.Sprintf("nothing is left after %s at %d", how, n), func() bool {
-				return r.count(t, `SELECT count(*) FROM messages`) == 0
+			testdb.Eventually(t, fmt.Sprintf("nothing is left after %s at %d", how, n), func() bool {
+				return r.Count(t, `SELECT count(*) FROM messages`) == 0
 			})
 		}
 	}

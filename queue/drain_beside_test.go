@@ -34,21 +34,21 @@ func TestDrainsBesideWorkers(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if _, err := started.Run(context.Background(), testTimeout, 0); err != nil {
+				if _, err := started.Run(context.Background(), testdb.Timeout, 0); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	draining.Wait()
-	eventually(t, "all is delivered", func() bool { return steady.count(t, `SELECT count(*) FROM messages`) == 0 })
+	testdb.Eventually(t, "all is delivered", func() bool { return steady.Count(t, `SELECT count(*) FROM messages`) == 0 })
 	if err := w.Stop(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if n := len(a.calls); n != drainers*rounds*batch {
 		t.Errorf("%d calls, want %d: each message once", n, drainers*rounds*batch)
 	}
-	if n := steady.count(t, `SELECT count(*) FROM processes`); n != 0 {
+	if n := steady.Count(t, `SELECT count(*) FROM processes`); n != 0 {
 		t.Errorf("%d processes are registered, want none", n)
 	}
 }

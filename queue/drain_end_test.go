@@ -14,7 +14,7 @@ import (
 func TestDrainsEndWithinBudgetAndGrace(t *testing.T) {
 	t.Parallel()
 	for budget := time.Second; !endsWithin(t, budget); budget *= 4 { // on a busy machine, a drain ends before its call
-		if budget > testTimeout {
+		if budget > testdb.Timeout {
 			t.Fatal("no drain made a call")
 		}
 	}
@@ -39,7 +39,7 @@ func endsWithin(t *testing.T, budget time.Duration) bool {
 	if err := r.Discard(t.Context(), project, waiting); err != nil {
 		t.Fatal(err)
 	}
-	r.exec(t, `DELETE FROM river_job`)
+	r.Exec(t, `DELETE FROM river_job`)
 	s := r.stored(t, id)
 	if s.Lease == "" || s.Wait > leftLease {
 		t.Errorf("got %+v, want it leased for at most %s", s, leftLease)
@@ -68,7 +68,7 @@ func runDrain(t *testing.T, started *Drain, budget time.Duration) <-chan Drained
 // waitForLastDrain waits until the last drain is about to end the session.
 func waitForLastDrain(t *testing.T, d *Drainer) {
 	t.Helper()
-	eventually(t, "the drain leaves", func() bool {
+	testdb.Eventually(t, "the drain leaves", func() bool {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		return d.users == 0
@@ -94,13 +94,13 @@ func TestDrainDeliversMessagesSentWhileItsSessionEnds(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), `SELECT FROM processes FOR UPDATE`); err != nil { // it cannot deregister
 		t.Fatal(err)
 	}
-	ended := runDrain(t, started, testTimeout)
+	ended := runDrain(t, started, testdb.Timeout)
 	waitForLastDrain(t, d)
 	r.send(t)
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := receive(t, "the drain's end", ended); got.Delivered != 1 || got.Due != 0 {
+	if got := testdb.Receive(t, "the drain's end", ended); got.Delivered != 1 || got.Due != 0 {
 		t.Errorf("got %+v, want one delivered", got)
 	}
 }
@@ -126,8 +126,8 @@ func TestDrainUsesTheTicketsItTook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it reads", func() bool {
-		return r.count(t, `
+	testdb.Eventually(t, "it reads", func() bool {
+		return r.Count(t, `
 			SELECT count(*) FROM pg_stat_activity
 			WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%taken%'`) == 1
 	})
@@ -136,7 +136,7 @@ func TestDrainUsesTheTicketsItTook(t *testing.T) {
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := receive(t, "the drain's end", ended); got.Delivered != 1 || got.Due != 0 {
+	if got := testdb.Receive(t, "the drain's end", ended); got.Delivered != 1 || got.Due != 0 {
 		t.Errorf("got %+v, want one delivered", got)
 	}
 }
@@ -152,11 +152,11 @@ func TestDrainCancelsTheSweeperAtItsEnd(t *testing.T) {
 		started <- struct{}{}
 		select {
 		case <-ctx.Done():
-		case <-time.After(testTimeout):
+		case <-time.After(testdb.Timeout):
 			t.Error("the drain waited for the sweep")
 		}
 	}
-	for deadline := time.Now().Add(testTimeout); len(started) == 0; { // on a busy machine, a drain ends before its sweep
+	for deadline := time.Now().Add(testdb.Timeout); len(started) == 0; { // on a busy machine, a drain ends before its sweep
 		if time.Now().After(deadline) {
 			t.Fatal("no sweep began")
 		}

@@ -22,13 +22,13 @@ func minimal(t *testing.T, dsn string) *replica {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &replica{pool: r.pool, hub: hub, Queue: q}
+	return &replica{pool: r.pool, hub: hub, Rows: testdb.In(r.pool), Queue: q}
 }
 
 func (r *replica) drainer(t *testing.T, configure ...func(*WorkerOptions)) *Drainer {
 	t.Helper()
 	o := WorkerOptions{
-		Deliveries: 100, MaxDeliveries: 50, BodyMemory: 64 << 20, Grace: testTimeout, Logger: slog.New(slog.DiscardHandler),
+		Deliveries: 100, MaxDeliveries: 50, BodyMemory: 64 << 20, Grace: testdb.Timeout, Logger: slog.New(slog.DiscardHandler),
 		Allowed: loopback(t),
 	}
 	for _, c := range configure {
@@ -42,7 +42,7 @@ func (r *replica) drainer(t *testing.T, configure ...func(*WorkerOptions)) *Drai
 // drain drains until nothing is due.
 func drain(t *testing.T, d *Drainer) Drained {
 	t.Helper()
-	return drainFor(t, d, testTimeout, 0)
+	return drainFor(t, d, testdb.Timeout, 0)
 }
 
 func drainFor(t *testing.T, d *Drainer, budget, linger time.Duration) Drained {
@@ -68,7 +68,7 @@ func acknowledgingApp(t *testing.T, r *replica) *app {
 func (r *replica) wantNothingLeft(t *testing.T) {
 	t.Helper()
 	for _, table := range []string{"messages", "processes", "river_job"} {
-		if n := r.count(t, `SELECT count(*) FROM `+table); n != 0 {
+		if n := r.Count(t, `SELECT count(*) FROM `+table); n != 0 {
 			t.Errorf("%s has %d rows, want none", table, n)
 		}
 	}
@@ -124,7 +124,7 @@ func TestDrainReportsTheBacklog(t *testing.T) {
 		t.Errorf("got %+v, want one delivery that failed", got)
 	}
 	var due time.Time
-	r.scan(t, `SELECT due_at FROM messages WHERE id = $1`, []any{failing}, &due)
+	r.Scan(t, `SELECT due_at FROM messages WHERE id = $1`, []any{failing}, &due)
 	if got.NextDueAt == nil || !got.NextDueAt.Equal(due) {
 		t.Errorf("next is due at %v, want %s: the end of the backoff", got.NextDueAt, due)
 	}
@@ -140,8 +140,8 @@ func TestDrainLingers(t *testing.T) {
 	if got := drain(t, d); got.Delivered != 0 || got.NextDueAt == nil {
 		t.Errorf("got %+v, want nothing delivered yet", got)
 	}
-	r.exec(t, `UPDATE messages SET due_at = now() + interval '1 s'`)
-	if got := drainFor(t, d, testTimeout, 2*time.Second); got.Delivered != 1 {
+	r.Exec(t, `UPDATE messages SET due_at = now() + interval '1 s'`)
+	if got := drainFor(t, d, testdb.Timeout, 2*time.Second); got.Delivered != 1 {
 		t.Errorf("lingering: got %+v, want one delivered", got)
 	}
 }
@@ -154,7 +154,7 @@ func TestDrainsShareOneSession(t *testing.T) {
 	var once sync.Once
 	a := newApp(t, func(_ http.ResponseWriter, _ *http.Request, c call) {
 		<-all
-		once.Do(func() { most = r.count(t, `SELECT count(*) FROM processes`) })
+		once.Do(func() { most = r.Count(t, `SELECT count(*) FROM processes`) })
 		r.ack(t, c)
 	})
 	r.register(t, deployment, a.URL)
@@ -172,7 +172,7 @@ func TestDrainsShareOneSession(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			if got, err := drain.Run(context.Background(), testTimeout, 0); err != nil || got.Due != 0 {
+			if got, err := drain.Run(context.Background(), testdb.Timeout, 0); err != nil || got.Due != 0 {
 				t.Errorf("got %+v and %v, want nothing due", got, err)
 			}
 		})
@@ -213,7 +213,7 @@ func TestEachMessageIsWantedOrDrained(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if _, err := drain.Run(context.Background(), testTimeout, 0); err != nil {
+				if _, err := drain.Run(context.Background(), testdb.Timeout, 0); err != nil {
 					t.Error(err)
 				}
 			}
@@ -244,7 +244,7 @@ func TestWantedReportsMessagesNoDrainWillSee(t *testing.T) {
 	if d.Wanted() {
 		t.Error("wanted for a message that is not due")
 	}
-	r.exec(t, `UPDATE messages SET last_error = 'x' WHERE id = $1`, id)
+	r.Exec(t, `UPDATE messages SET last_error = 'x' WHERE id = $1`, id)
 	if _, err := r.Retry(t.Context(), project, id); err != nil {
 		t.Fatal(err)
 	}
@@ -264,9 +264,9 @@ func TestDrainTakesOverFromTheDead(t *testing.T) {
 	a := acknowledgingApp(t, r)
 	r.register(t, deployment, a.URL)
 	id := r.send(t)
-	r.exec(t, `INSERT INTO processes (id, host, session_key, beat_at) VALUES ('dead', 'h', 1, now() - interval '3 s')`)
-	r.exec(t, `DELETE FROM river_job`)
-	r.exec(t, `
+	r.Exec(t, `INSERT INTO processes (id, host, session_key, beat_at) VALUES ('dead', 'h', 1, now() - interval '3 s')`)
+	r.Exec(t, `DELETE FROM river_job`)
+	r.Exec(t, `
 		UPDATE messages SET lease = 'rh', holder = 'dead', ticket = 2, delivery_count = 1, due_at = now() + interval '5 min'
 		WHERE id = $1`, id)
 	if got := drain(t, r.drainer(t)); got.Delivered != 1 {
@@ -295,9 +295,9 @@ func TestStopEndsDrains(t *testing.T) {
 		}
 	}()
 	d.Stop()
-	receive(t, "the drain's end", ended)
+	testdb.Receive(t, "the drain's end", ended)
 	_, err = d.StartDrain(t.Context())
-	wantError(t, "another one", err, ErrStopping)
+	testdb.WantError(t, "another one", err, ErrStopping)
 	r.wantNothingLeft(t)
 }
 
@@ -306,13 +306,13 @@ func TestStartDrainFailsWithoutDatabase(t *testing.T) {
 	t.Parallel()
 	r := minimal(t, testdb.New(t))
 	d := r.drainer(t)
-	r.exec(t, `ALTER TABLE processes RENAME TO away`)
+	r.Exec(t, `ALTER TABLE processes RENAME TO away`)
 	for range 2 {
 		if _, err := d.StartDrain(t.Context()); err == nil {
 			t.Fatal("the drain started")
 		}
 	}
-	r.exec(t, `ALTER TABLE away RENAME TO processes`)
+	r.Exec(t, `ALTER TABLE away RENAME TO processes`)
 	drain(t, d)
 	r.wantNothingLeft(t)
 }
@@ -325,15 +325,15 @@ func TestDrainDeletesExpiredRows(t *testing.T) {
 	if err := r.Discard(t.Context(), project, id); err != nil {
 		t.Fatal(err)
 	}
-	r.exec(t, `
+	r.Exec(t, `
 		INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
 		VALUES ('p', 'd', 't', 'k', 'm', now() - interval '1 h')`)
-	r.exec(t, `UPDATE sweeper SET due_at = now()`)
+	r.Exec(t, `UPDATE sweeper SET due_at = now()`)
 	drain(t, r.drainer(t))
-	if n := r.count(t, `SELECT count(*) FROM message_keys`); n != 0 {
+	if n := r.Count(t, `SELECT count(*) FROM message_keys`); n != 0 {
 		t.Errorf("%d keys are left", n)
 	}
-	if n := r.count(t, `SELECT count(*) FROM sweeper WHERE due_at > now()`); n != 1 {
+	if n := r.Count(t, `SELECT count(*) FROM sweeper WHERE due_at > now()`); n != 1 {
 		t.Error("the sweeper did not run")
 	}
 }

@@ -18,7 +18,7 @@ func TestForbiddenAddressesAreNotCalled(t *testing.T) {
 	t.Parallel()
 	a := newApp(t, nil)
 	r := open(t, testdb.New(t))
-	logged := &logs{}
+	logged := &testdb.Log{}
 	careful := r.worker(t, publicOnly, func(o *WorkerOptions) {
 		o.MaxDeliveries, o.FailureWindow, o.Logger = 1, 0, slog.New(slog.NewTextHandler(logged, nil))
 	})
@@ -27,7 +27,7 @@ func TestForbiddenAddressesAreNotCalled(t *testing.T) {
 	const reason = "localhost has no address that the server calls"
 	for range 3 {
 		var got stored
-		eventually(t, "the delivery is refused", func() bool {
+		testdb.Eventually(t, "the delivery is refused", func() bool {
 			got = r.stored(t, id)
 			return got.LastError != "" && got.Lease == ""
 		})
@@ -35,10 +35,10 @@ func TestForbiddenAddressesAreNotCalled(t *testing.T) {
 			got.DeliveryCount != 0 || got.Parked {
 			t.Errorf("got %+v", got)
 		}
-		r.exec(t, `UPDATE messages SET last_error = '' WHERE id = $1`, id)
+		r.Exec(t, `UPDATE messages SET last_error = '' WHERE id = $1`, id)
 		r.makeDue(t, id)
 	}
-	if !logged.contains(reason) {
+	if !logged.Contains(reason) {
 		t.Error("the log does not say why")
 	}
 	stop(t, careful)

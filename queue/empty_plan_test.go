@@ -118,10 +118,10 @@ func TestMessageLookupsUseTheirIndex(t *testing.T) {
 		r := withoutHints(t, dsn, func(c *pgxpool.Config) { c.MaxConns = 1 }) // so that all statements use the first plan
 		w := r.newWorker(t)
 		r.registerProcess(t, w.ProcessID())
-		r.addRuns(t, others, w.ProcessID())
-		r.emptyTables(t)
+		r.AddRuns(t, string(project), deployment, others, w.ProcessID())
+		r.Clear(t)
 		r.play(t)
-		r.addRuns(t, others, w.ProcessID())
+		r.AddRuns(t, string(project), deployment, others, w.ProcessID())
 		r.play(t)
 	})
 	for index, read := range testdb.Read(t, dsn) {
@@ -134,11 +134,11 @@ func TestMessageLookupsUseTheirIndex(t *testing.T) {
 // play executes the statements about messages of a run with a step, due messages, and the step's keys.
 func (r *replica) play(t *testing.T) {
 	t.Helper()
-	r.exec(t, `INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq, driver,
+	r.Exec(t, `INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq, driver,
 			created_at, updated_at)
 		VALUES ('wrun_one', $1, $2, 'order', 'running', 4, 1, 0, 'server', now(), now()) ON CONFLICT DO NOTHING`,
 		project, deployment)
-	r.exec(t, `INSERT INTO steps (run_id, id, name, status, attempt, spec_version, created_seq, created_at, updated_at)
+	r.Exec(t, `INSERT INTO steps (run_id, id, name, status, attempt, spec_version, created_seq, created_at, updated_at)
 		VALUES ('wrun_one', 'a', 'a', 'pending', 0, 4, 3, now(), now()) ON CONFLICT DO NOTHING`)
 	sent, err := r.Send(t.Context(), newMessage(ofRun("wrun_one")))
 	if err != nil {
@@ -172,7 +172,7 @@ func (r *replica) take(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.exec(t, `UPDATE messages SET due_at = now() WHERE id = ANY ($1)`, sent)
+	r.Exec(t, `UPDATE messages SET due_at = now() WHERE id = ANY ($1)`, sent)
 	err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
 		taken, err := takeDue(t.Context(), tx, []ration{{project, len(sent) + 1}}, parking{deliveries: 9, window: time.Hour})
 		if len(taken) != len(sent) {
@@ -183,43 +183,4 @@ func (r *replica) take(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// emptyTables deletes all rows but keeps the tables' pages.
-func (r *replica) emptyTables(t *testing.T) {
-	t.Helper()
-	r.exec(t, `SET session_replication_role = replica`) // disables foreign keys, whose deletions would use indexes
-	for _, table := range []string{"runs", "hooks", "steps", "waits", "messages", "message_keys"} {
-		r.exec(t, `DELETE FROM `+table+` WHERE ctid >= '(0,0)'`) // a scan that the statistics do not count
-		r.exec(t, `VACUUM (ANALYZE, TRUNCATE false) `+table)
-	}
-	r.exec(t, `SET session_replication_role = origin`)
-}
-
-// addRuns adds open runs, each with a hook, a step, a wait, work leased by the holder, a delayed message, and a key. It
-// reads no index, since foreign keys are disabled.
-func (r *replica) addRuns(t *testing.T, runs int, holder string) {
-	t.Helper()
-	r.exec(t, `SET session_replication_role = replica`)
-	for _, insert := range []string{
-		`runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq, driver, created_at, updated_at)
-			SELECT run, $1, $2, 'order', 'running', 4, 1, 0, 'server', now(), now()`,
-		`hooks (run_id, id, project, token, is_webhook, spec_version, created_seq, created_at)
-			SELECT run, run, 'other', run, false, 4, 2, now()`, // those of a project may be gone through to find one
-		`steps (run_id, id, name, status, attempt, spec_version, created_seq, created_at, updated_at)
-			SELECT run, 'a', 'a', 'pending', 0, 4, 3, now(), now()`,
-		`waits (run_id, id, status, spec_version, resume_at, created_at, updated_at)
-			SELECT run, 'w', 'waiting', 4, now() + interval '1 h', now(), now()`,
-		`messages (id, project, topic, deployment_id, run_id, work, content_type, body, expires_at, due_at, lease, holder)
-			SELECT 'msg_work_' || run, $1, 'order', $2, run, 'run', '', '', now() + interval '1 d', now() + interval '1 h', run, $4`,
-		`message_keys (project, deployment_id, topic, key, message_id, expires_at)
-			SELECT $1, $2, '__wkf_workflow_order', 'step_' || run, 'msg_' || run, now() + interval '1 d'`,
-		`messages (id, project, topic, deployment_id, run_id, content_type, body, expires_at, due_at)
-			SELECT 'msg_' || run, $1, 'order', $2, run, '', '', now() + interval '1 d', now() + interval '1 h'`,
-	} {
-		// Gives each of the four arguments a type, even if the statement does not use it.
-		r.exec(t, `WITH given AS (SELECT $1::text, $2::text, $3::integer, $4::text) INSERT INTO `+insert+`
-			FROM (SELECT 'wrun_' || n FROM generate_series(1, $3) n) AS crowd (run)`, project, deployment, runs, holder)
-	}
-	r.exec(t, `SET session_replication_role = origin`)
 }

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -55,7 +54,7 @@ func refusingAddress(t testing.TB) string {
 func (r *replica) failed(t testing.TB, id string, n int) stored {
 	t.Helper()
 	var s stored
-	eventually(t, fmt.Sprintf("delivery %d has failed", n), func() bool {
+	testdb.Eventually(t, fmt.Sprintf("delivery %d has failed", n), func() bool {
 		s = r.stored(t, id)
 		return s.DeliveryCount >= n && s.Lease == ""
 	})
@@ -114,8 +113,8 @@ func TestUnreachableFunctionCountsNoDeliveries(t *testing.T) {
 	id := r.send(t)
 	for n := 1; n <= 12; n++ {
 		var unreached int
-		eventually(t, "it failed once more", func() bool {
-			r.scan(t, `SELECT unreached_count FROM messages WHERE id = $1`, []any{id}, &unreached)
+		testdb.Eventually(t, "it failed once more", func() bool {
+			r.Scan(t, `SELECT unreached_count FROM messages WHERE id = $1`, []any{id}, &unreached)
 			return unreached >= n && r.stored(t, id).Lease == ""
 		})
 		got := r.stored(t, id)
@@ -152,28 +151,9 @@ func TestBurstOfFailuresDoesNotPark(t *testing.T) {
 		r.makeDue(t, id)
 	}
 	r.failed(t, id, 6)
-	r.exec(t, `UPDATE messages SET first_failed_at = now() - interval '61 minutes' WHERE id = $1`, id)
+	r.Exec(t, `UPDATE messages SET first_failed_at = now() - interval '61 minutes' WHERE id = $1`, id)
 	r.makeDue(t, id)
-	eventually(t, "it is parked", func() bool { return r.stored(t, id).Parked })
-}
-
-func TestFailedMessageIsDeliveredOnceTheAppIsBack(t *testing.T) {
-	t.Parallel()
-	var calls atomic.Int32
-	a := newApp(t, func(w http.ResponseWriter, _ *http.Request, _ call) {
-		if calls.Add(1) == 1 {
-			w.WriteHeader(http.StatusBadGateway)
-		}
-	})
-	r := start(t, a)
-	id := r.send(t)
-	first := a.next(t)
-	second := a.next(t) // comes after the backoff
-	if second.id() != id || second.count() != "2" || second.handle() == first.handle() {
-		t.Errorf("got delivery %s of %s, want 2 of %s with a new handle", second.count(), second.id(), id)
-	}
-	r.ack(t, second)
-	r.gone(t, id)
+	testdb.Eventually(t, "it is parked", func() bool { return r.stored(t, id).Parked })
 }
 
 func TestFailureAfterAcknowledgementChangesNothing(t *testing.T) {
@@ -208,34 +188,14 @@ func TestStaleFailureDoesNotTouchTheNewLease(t *testing.T) {
 	r.makeDue(t, id) // the lease expires during the first delivery
 	second := a.next(t)
 	close(release)
-	eventually(t, "both tickets are done with", func() bool {
-		return r.count(t, `SELECT count(*) FROM river_job WHERE state = 'completed'`) == 2
+	testdb.Eventually(t, "both tickets are done with", func() bool {
+		return r.Count(t, `SELECT count(*) FROM river_job WHERE state = 'completed'`) == 2
 	})
 	got := r.stored(t, id)
 	if got.Lease != second.handle() || got.DeliveryCount != 2 || strings.Contains(got.LastError, "500") {
 		t.Errorf("got %+v, want the lease %s of delivery 2", got, second.handle())
 	}
 	r.ack(t, second)
-}
-
-func TestExpiredLeaseIsAFailure(t *testing.T) {
-	t.Parallel()
-	a := newApp(t, nil)
-	r := start(t, a)
-	id := r.send(t)
-	a.next(t)
-	r.makeDue(t, id)
-	r.ack(t, a.next(t))
-	r.gone(t, id)
-
-	id = r.send(t)
-	a.next(t)
-	r.exec(t, `UPDATE messages SET delivery_count = 1000, first_failed_at = now() WHERE id = $1`, id)
-	r.makeDue(t, id)
-	eventually(t, "it is parked", func() bool { return r.stored(t, id).Parked })
-	if got := r.stored(t, id); got.LastError != notAcknowledged || got.Lease != "" {
-		t.Errorf("got %+v, want the error %q and no lease", got, notAcknowledged)
-	}
 }
 
 func TestCallEndsWithItsLease(t *testing.T) {
@@ -279,11 +239,11 @@ func TestExtendedCallOutlastsItsFirstLease(t *testing.T) {
 	// A second call that starts later and is not extended is canceled: so the first has outlasted its initial lease.
 	r.send(t)
 	a.next(t)
-	if err := receive(t, "the end of the second call", over); err == nil {
+	if err := testdb.Receive(t, "the end of the second call", over); err == nil {
 		t.Error("the second call was answered, want it canceled")
 	}
 	close(release)
-	if err := receive(t, "the end of the first call", over); err != nil {
+	if err := testdb.Receive(t, "the end of the first call", over); err != nil {
 		t.Errorf("the first call was canceled: %v", err)
 	}
 	r.ack(t, kept)
@@ -302,7 +262,7 @@ func TestStorable(t *testing.T) {
 
 func TestMessageWaitsForItsDeployment(t *testing.T) {
 	t.Parallel()
-	var l logs
+	var l testdb.Log
 	r := open(t, testdb.New(t))
 	r.worker(t, func(o *WorkerOptions) {
 		o.MaxDeliveries = 1 // attempts without a request must not count
@@ -315,14 +275,14 @@ func TestMessageWaitsForItsDeployment(t *testing.T) {
 		return got.LastError != "" && got.Lease == "" && got.Wait > unreachedBackoff/2
 	}
 	for range 3 {
-		eventually(t, "it waits", waits)
+		testdb.Eventually(t, "it waits", waits)
 		if got.DeliveryCount != 0 || got.Parked || !strings.Contains(got.LastError, deployment) {
 			t.Errorf("got %+v, want it to wait uncounted, with %s in the error", got, deployment)
 		}
 		r.makeDue(t, id)
 	}
-	eventually(t, "it waits", waits)
-	if !l.contains("level=WARN") || !l.contains(id) || !l.contains(deployment) {
+	testdb.Eventually(t, "it waits", waits)
+	if !l.Contains("level=WARN") || !l.Contains(id) || !l.Contains(deployment) {
 		t.Errorf("got no warning about %s", id)
 	}
 	a := newApp(t, nil)
@@ -355,12 +315,12 @@ func TestMessageIsParkedAfterTooManyDeliveries(t *testing.T) {
 		r.gone(t, sibling)
 		r.makeDue(t, poison)
 	}
-	eventually(t, "it is parked", func() bool { return r.stored(t, poison).Parked })
+	testdb.Eventually(t, "it is parked", func() bool { return r.stored(t, poison).Parked })
 	got := r.stored(t, poison)
 	if got.DeliveryCount != 3 || got.Lease != "" || !strings.Contains(got.LastError, "cannot digest") {
 		t.Errorf("got %+v, want 3 deliveries and the last one's error", got)
 	}
-	r.exec(t, `UPDATE messages SET due_at = now() WHERE id = $1`, poison)
+	r.Exec(t, `UPDATE messages SET due_at = now() WHERE id = $1`, poison)
 	r.gone(t, r.send(t, delayed(10*time.Millisecond))) // so the worker has polled since
 	poisoned := 0
 	for len(a.calls) > 0 {
@@ -395,7 +355,7 @@ func TestStepsOfRunsWithAFenceAreNotParked(t *testing.T) {
 				run = r.run(t, tt.version)
 			}
 			id := r.send(t, of(run), func(m *message.Message) { m.Topic = tt.topic(run) })
-			r.exec(t, `UPDATE messages SET delivery_count = 1000, first_failed_at = now() - interval '1 year', due_at = now()`)
+			r.Exec(t, `UPDATE messages SET delivery_count = 1000, first_failed_at = now() - interval '1 year', due_at = now()`)
 			r.issue(t)
 			if got := r.stored(t, id); got.Parked != tt.parked {
 				t.Errorf("got %+v, want it parked: %t", got, tt.parked)
@@ -415,8 +375,8 @@ func TestLostTicketIsReplaced(t *testing.T) {
 	if got := r.stored(t, id).Wait; got <= 0 || got > ticketTime {
 		t.Errorf("the ticket counts as lost in %s, want within %s", got, ticketTime)
 	}
-	r.exec(t, `DELETE FROM river_job`)
-	r.exec(t, `UPDATE messages SET due_at = now()`)
+	r.Exec(t, `DELETE FROM river_job`)
+	r.Exec(t, `UPDATE messages SET due_at = now()`)
 	open(t, dsn).worker(t)
 	c := a.next(t)
 	if c.id() != id || c.count() != "1" {
@@ -432,13 +392,13 @@ func TestUsedTicketDoesNothing(t *testing.T) {
 	r.ticketsOnly()
 	id := r.send(t)
 	c := a.next(t)
-	r.exec(t, `UPDATE messages SET lease = '', due_at = now() + interval '1 h', last_error = 'x' WHERE id = $1`, id)
+	r.Exec(t, `UPDATE messages SET lease = '', due_at = now() + interval '1 h', last_error = 'x' WHERE id = $1`, id)
 	before := r.stored(t, id)
-	r.exec(t, `
+	r.Exec(t, `
 		INSERT INTO river_job (args, kind, max_attempts, queue, state)
 		SELECT args, kind, max_attempts, queue, 'available' FROM river_job, generate_series(1, 10)`)
-	eventually(t, "the tickets are used", func() bool {
-		return r.count(t, `SELECT count(*) FROM river_job WHERE state = 'completed'`) == 11
+	testdb.Eventually(t, "the tickets are used", func() bool {
+		return r.Count(t, `SELECT count(*) FROM river_job WHERE state = 'completed'`) == 11
 	})
 	after := r.stored(t, id)
 	before.Wait, after.Wait = 0, 0
@@ -455,13 +415,13 @@ func TestWaitingTicketStaysGoodWhenItCountsAsLost(t *testing.T) {
 	r := withoutHints(t, testdb.New(t))
 	id := r.send(t)
 	r.issue(t)
-	r.exec(t, `UPDATE river_job SET scheduled_at = now() - interval '10 min'`) // a long queue
-	r.exec(t, `UPDATE messages SET due_at = now()`)
+	r.Exec(t, `UPDATE river_job SET scheduled_at = now() - interval '10 min'`) // a long queue
+	r.Exec(t, `UPDATE messages SET due_at = now()`)
 	w := r.newWorker(t)
 	if _, err := w.issueDue(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := r.count(t, `SELECT count(*) FROM river_job`), 2; got != want {
+	if got, want := r.Count(t, `SELECT count(*) FROM river_job`), 2; got != want {
 		t.Errorf("got %d tickets, want %d", got, want)
 	}
 	if got := r.stored(t, id); got.Wait < 20*time.Minute || got.DeliveryCount != 0 || got.Parked {

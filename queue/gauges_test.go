@@ -29,16 +29,16 @@ func TestGauges(t *testing.T) {
 		t.Errorf("of nothing (-want +got):\n%s", diff)
 	}
 	fill(t, r, 100) // half have ended, half of the others have a message
-	r.exec(t, `UPDATE runs SET status = 'pending', started_at = NULL WHERE id = 'wrun_0000000001'`)
-	r.exec(t, `UPDATE runs SET status = 'pending', started_at = NULL WHERE id = 'wrun_0000000003'`)
-	messages := r.count(t, `SELECT count(*) FROM messages`)
+	r.Exec(t, `UPDATE runs SET status = 'pending', started_at = NULL WHERE id = 'wrun_0000000001'`)
+	r.Exec(t, `UPDATE runs SET status = 'pending', started_at = NULL WHERE id = 'wrun_0000000003'`)
+	messages := r.Count(t, `SELECT count(*) FROM messages`)
 	for i, sql := range []string{
 		`UPDATE messages SET lease = 'rh_' || id, due_at = now() + interval '1 m'`,
 		`UPDATE messages SET parked_at = now(), lease = ''`,
 	} {
-		r.exec(t, sql+` WHERE id IN (SELECT id FROM messages WHERE lease = '' AND parked_at IS NULL ORDER BY id LIMIT $1)`, 3+i)
+		r.Exec(t, sql+` WHERE id IN (SELECT id FROM messages WHERE lease = '' AND parked_at IS NULL ORDER BY id LIMIT $1)`, 3+i)
 	}
-	r.exec(t, `
+	r.Exec(t, `
 		UPDATE messages SET blocked = jsonb_build_object('code', CASE WHEN parked_at IS NULL THEN 'diverged' ELSE 'any' || id END)
 		WHERE id IN (SELECT id FROM messages WHERE parked_at IS NOT NULL UNION (SELECT id FROM messages WHERE lease <> '' LIMIT 1))`)
 	blocked["diverged"], blocked["other"] = 1, 4
@@ -75,11 +75,11 @@ func TestOldestDue(t *testing.T) {
 			r.send(t)
 			r.issue(t)
 			if tt.want == 0 && name != "ticket is at work" {
-				r.exec(t, `DELETE FROM river_job`)
+				r.Exec(t, `DELETE FROM river_job`)
 			}
-			r.exec(t, tt.sql)
+			r.Exec(t, tt.sql)
 			g, err := r.Gauges(t.Context())
-			if err != nil || g.OldestDue < tt.want || g.OldestDue > tt.want+testTimeout {
+			if err != nil || g.OldestDue < tt.want || g.OldestDue > tt.want+testdb.Timeout {
 				t.Errorf("got %s, %v, want about %s", g.OldestDue, err, tt.want)
 			}
 			if tt.want == 0 && g.OldestDue > time.Minute {
@@ -94,13 +94,13 @@ func TestGaugesHaveBoundedCost(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
 	fill(t, r, 50_000)
-	r.exec(t, `INSERT INTO run_wakes (run_id, stranded_at) SELECT id, now() FROM runs WHERE completed_at IS NULL`)
-	r.exec(t, `
+	r.Exec(t, `INSERT INTO run_wakes (run_id, stranded_at) SELECT id, now() FROM runs WHERE completed_at IS NULL`)
+	r.Exec(t, `
 		INSERT INTO river_job (args, kind, max_attempts, queue, state, finalized_at)
 		SELECT '{}', 'deliver', 3, $1, (CASE i % 2 WHEN 0 THEN 'completed' ELSE 'available' END)::river_job_state,
 			CASE i % 2 WHEN 0 THEN now() END
 		FROM generate_series(1, 20000) i`, tickets.Queue)
-	r.exec(t, `ANALYZE`)
+	r.Exec(t, `ANALYZE`)
 	g, err := r.Gauges(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -113,8 +113,8 @@ func TestGaugesHaveBoundedCost(t *testing.T) {
 	if diff := cmp.Diff(want, g); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	r.exec(t, `UPDATE messages SET parked_at = now(), blocked = '{"code":"any"}'`)
-	r.exec(t, `ANALYZE`)
+	r.Exec(t, `UPDATE messages SET parked_at = now(), blocked = '{"code":"any"}'`)
+	r.Exec(t, `ANALYZE`)
 	if g, err := r.Gauges(t.Context()); err != nil || g.ParkedMessages != gaugeLimit || g.WaitingMessages != 0 ||
 		g.BlockedRuns["other"] != gaugeLimit {
 		t.Errorf("parked: got %+v, %v", g, err)

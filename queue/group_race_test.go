@@ -191,7 +191,7 @@ func TestGroupCommitUnderContention(t *testing.T) {
 		return nil
 	})
 	home := c.replicas[0]
-	eventually(t, "all messages are acknowledged", func() bool { return home.count(t, `SELECT count(*) FROM messages`) == 0 })
+	testdb.Eventually(t, "all messages are acknowledged", func() bool { return home.Count(t, `SELECT count(*) FROM messages`) == 0 })
 	c.calls.mu.Lock()
 	defer c.calls.mu.Unlock()
 	for key, id := range c.sent {
@@ -203,12 +203,12 @@ func TestGroupCommitUnderContention(t *testing.T) {
 		t.Errorf("%d messages were delivered, and %d sent", len(c.calls.seen), len(c.sent))
 	}
 	for _, run := range slices.Concat(c.runs...) {
-		got := home.count(t, `SELECT coalesce(max(last_seq), 0) FROM runs WHERE id = $1`, run)
+		got := home.Count(t, `SELECT coalesce(max(last_seq), 0) FROM runs WHERE id = $1`, run)
 		if n := c.created[run]; n != 1 || got != 5 {
 			t.Errorf("run %s was created %d times and has %d events, want once and 5", run, n, got)
 		}
 	}
-	if n := home.count(t, `SELECT count(*) FROM run_wakes WHERE acked_seq = 1`); n != raceKeys/2 {
+	if n := home.Count(t, `SELECT count(*) FROM run_wakes WHERE acked_seq = 1`); n != raceKeys/2 {
 		t.Errorf("got notes of seen events for %d runs, want %d", n, raceKeys/2)
 	}
 	watch.want(t)

@@ -48,7 +48,7 @@ func ofRun(id entities.RunID) func(*message.Message) {
 func (r *replica) hooked(t *testing.T, id entities.RunID) {
 	t.Helper()
 	r.newRun(t, id, 0)
-	r.exec(t, `
+	r.Exec(t, `
 		INSERT INTO hooks (run_id, id, project, token, is_webhook, spec_version, created_seq, created_at)
 		VALUES ($1, 'hook_1', $2, 'token of ' || $1, false, 3, 1, now())`, id, project)
 }
@@ -57,7 +57,7 @@ func TestMessagesInAGroupCommit(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
 	r.registerProcess(t, "proc_1")
-	r.exec(t, `INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
+	r.Exec(t, `INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
 		SELECT $1, $2, $3, key, 'msg_before', expires_at
 		FROM (VALUES ('alive', now() + interval '1 h'), ('over', now())) AS k (key, expires_at)`, project, deployment, topic)
 	members := []*insertion{
@@ -88,7 +88,7 @@ func TestMessagesInAGroupCommit(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("leases by stored message (-want +got):\n%s", diff)
 	}
-	if n := r.count(t, `SELECT count(*) FROM messages`); n != len(want) {
+	if n := r.Count(t, `SELECT count(*) FROM messages`); n != len(want) {
 		t.Errorf("got %d messages, want %d", n, len(want))
 	}
 	for m, first := range map[*insertion]string{members[1]: "msg_new", members[2]: "msg_before"} {
@@ -116,7 +116,7 @@ func TestAcknowledgementsInAGroupCommit(t *testing.T) {
 	if err := together(t.Context(), r.pool, sent...); err != nil {
 		t.Fatal(err)
 	}
-	r.exec(t, `UPDATE messages SET due_at = now() WHERE id = 'msg_over'`)
+	r.Exec(t, `UPDATE messages SET due_at = now() WHERE id = 'msg_over'`)
 	acks := map[string]*acknowledgement{
 		"about a run": ends(topic, "rh_msg_1"), "about no run": ends(topic, "rh_msg_none"),
 		"about a step of a run with a hook": ends(stepTopic, "rh_msg_step"),
@@ -136,14 +136,14 @@ func TestAcknowledgementsInAGroupCommit(t *testing.T) {
 			t.Errorf("%s: ended %v, shared %v; want %v, true", name, a.ended, a.shared, want)
 		}
 	}
-	if n := r.count(t, `SELECT count(*) FROM messages WHERE id IN ('msg_over', 'msg_hooked', 'msg_other')`) -
-		r.count(t, `SELECT count(*) FROM run_wakes`); n != 3 {
+	if n := r.Count(t, `SELECT count(*) FROM messages WHERE id IN ('msg_over', 'msg_hooked', 'msg_other')`) -
+		r.Count(t, `SELECT count(*) FROM run_wakes`); n != 3 {
 		t.Errorf("%d messages are left, want 3, and no note", n)
 	}
 	if a := acks["about a run with a hook"]; a.Execute(t.Context(), r.pool) != nil || !a.ended || a.shared {
 		t.Errorf("by itself: got %+v, want it ended", a)
 	}
-	if n := r.count(t, `SELECT acked_seq FROM run_wakes WHERE run_id = 'wrun_hooked'`); n != 1 {
+	if n := r.Count(t, `SELECT acked_seq FROM run_wakes WHERE run_id = 'wrun_hooked'`); n != 1 {
 		t.Errorf("%d events are noted as seen, want 1", n)
 	}
 }
@@ -153,14 +153,14 @@ func TestAcknowledgementsInAGroupCommit(t *testing.T) {
 func (s *site) contended(t *testing.T) {
 	t.Helper()
 	s.empty(t)
-	s.exec(t, `DELETE FROM steps`)
-	s.exec(t, `DELETE FROM runs`)
+	s.Exec(t, `DELETE FROM steps`)
+	s.Exec(t, `DELETE FROM runs`)
 	s.newRun(t, "wrun_1", time.Hour)
 	s.newRun(t, "wrun_2", time.Hour)
-	s.exec(t, `INSERT INTO steps (run_id, id, name, status, attempt, spec_version, created_seq, created_at, updated_at)
+	s.Exec(t, `INSERT INTO steps (run_id, id, name, status, attempt, spec_version, created_seq, created_at, updated_at)
 		VALUES ('wrun_1', 'step_b', 'charge', 'pending', 0, 3, 1, now(), now()),
 			('wrun_2', 'step_a', 'charge', 'pending', 0, 3, 1, now(), now())`)
-	s.exec(t, `INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
+	s.Exec(t, `INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
 		SELECT $1, $2, '__wkf_step_charge', key, 'msg_gone', now() + interval '1 h'
 		FROM unnest(ARRAY['step_b', 'step_a']) AS key`, project, deployment)
 	first, second := reserved("msg_1", frozen, ofRun("wrun_1")), reserved("msg_2", frozen, ofRun("wrun_2"))
@@ -177,8 +177,8 @@ func TestGroupCommitLocksInOneOrder(t *testing.T) {
 	dsn := testdb.New(t)
 	home := on(t, withoutHints(t, dsn).pool)
 	// Of two equally good indexes the planner takes the older one; this one does not return rows in lock order.
-	home.exec(t, `DROP INDEX messages_lease_key`)
-	home.exec(t, `CREATE UNIQUE INDEX messages_lease_key ON messages (lease) WHERE lease <> ''`)
+	home.Exec(t, `DROP INDEX messages_lease_key`)
+	home.Exec(t, `CREATE UNIQUE INDEX messages_lease_key ON messages (lease) WHERE lease <> ''`)
 	acknowledge := []pg.Statement{ends(topic, "rh_a"), ends(topic, "rh_b")}
 	step := func(m *message.Message) { m.Topic = "__wkf_step_charge" }
 	send := []pg.Statement{

@@ -34,7 +34,7 @@ func (r *replica) silentProcess(t testing.TB, id string, silent time.Duration) (
 	if _, err := conn.Exec(t.Context(), locked, id); err != nil {
 		t.Fatal(err)
 	}
-	r.exec(t, `
+	r.Exec(t, `
 		INSERT INTO processes (id, host, session_key, beat_at)
 		VALUES ($1, 'host', hashtextextended($1, 0), now() - $2::interval)`, id, silent)
 	return conn
@@ -44,15 +44,15 @@ func (r *replica) silentProcess(t testing.TB, id string, silent time.Duration) (
 func (r *replica) closeSession(t testing.TB, session *pgx.Conn) {
 	t.Helper()
 	_ = session.PgConn().Conn().Close()
-	eventually(t, "the session is over", func() bool {
-		return r.count(t, `SELECT count(*) FROM pg_stat_activity WHERE pid = $1`, session.PgConn().PID()) == 0
+	testdb.Eventually(t, "the session is over", func() bool {
+		return r.Count(t, `SELECT count(*) FROM pg_stat_activity WHERE pid = $1`, session.PgConn().PID()) == 0
 	})
 }
 
 // registerProcess registers a process unless it is registered.
 func (r *replica) registerProcess(t testing.TB, id string) {
 	t.Helper()
-	r.exec(t, `INSERT INTO processes (id, host, session_key) VALUES ($1, 'host', 0) ON CONFLICT DO NOTHING`, id)
+	r.Exec(t, `INSERT INTO processes (id, host, session_key) VALUES ($1, 'host', 0) ON CONFLICT DO NOTHING`, id)
 }
 
 // claimed sends a message and claims it for a registered process.
@@ -85,8 +85,8 @@ func TestLeasesOfADeadProcessAreTakenOver(t *testing.T) {
 	// One ticket was fetched but not used.
 	fetched := r.send(t)
 	r.issue(t)
-	r.exec(t, `DELETE FROM river_job WHERE args->>'message' <> $1`, fetched)
-	r.exec(t, `UPDATE river_job SET state = 'running', attempted_by = '{proc_other, proc_dead}'`)
+	r.Exec(t, `DELETE FROM river_job WHERE args->>'message' <> $1`, fetched)
+	r.Exec(t, `UPDATE river_job SET state = 'running', attempted_by = '{proc_other, proc_dead}'`)
 	r.worker(t)
 	r.closeSession(t, session)
 	died := time.Now()
@@ -104,7 +104,7 @@ func TestLeasesOfADeadProcessAreTakenOver(t *testing.T) {
 			t.Errorf("message %s: got %v, want delivery 1 with a new handle", id, c.Header)
 		}
 	}
-	wantError(t, "the old handle", r.Acknowledge(t.Context(), project, topic, lost.Lease), message.ErrLeaseNotFound)
+	testdb.WantError(t, "the old handle", r.Acknowledge(t.Context(), project, topic, lost.Lease), message.ErrLeaseNotFound)
 	for _, d := range []Delivery{kept, living} {
 		if s := r.stored(t, d.ID); s.Lease != d.Lease || s.DeliveryCount != 1 {
 			t.Errorf("got %+v, want the lease %s untouched", s, d.Lease)
@@ -115,11 +115,11 @@ func TestLeasesOfADeadProcessAreTakenOver(t *testing.T) {
 	}
 	r.ack(t, got[lost.ID])
 	r.ack(t, got[fetched])
-	if n := r.count(t, `SELECT count(*) FROM processes WHERE id = 'proc_dead'`); n != 0 {
+	if n := r.Count(t, `SELECT count(*) FROM processes WHERE id = 'proc_dead'`); n != 0 {
 		t.Error("the dead process is still registered")
 	}
-	eventually(t, "no ticket is in use", func() bool {
-		return r.count(t, `SELECT count(*) FROM river_job WHERE state = 'running'`) == 0
+	testdb.Eventually(t, "no ticket is in use", func() bool {
+		return r.Count(t, `SELECT count(*) FROM river_job WHERE state = 'running'`) == 0
 	})
 }
 
@@ -156,17 +156,17 @@ func TestOnlySteadyProcessesDeclareOthersDead(t *testing.T) {
 		t.Errorf("first beat: got %v, want none declared dead", got)
 	}
 	// Beats of the future are not missing on a busy machine.
-	r.exec(t, `UPDATE processes SET steady_since = now() - interval '1 h', beat_at = now() + interval '1 h' WHERE id = $1`, p.ID)
+	r.Exec(t, `UPDATE processes SET steady_since = now() - interval '1 h', beat_at = now() + interval '1 h' WHERE id = $1`, p.ID)
 	if got := r.silentOf(t, p); !slices.Equal(got, []string{"proc_silent"}) {
 		t.Errorf("steady: got %v, want the silent one", got)
 	}
 	// The process itself paused, as all do during a database outage.
-	r.exec(t, `UPDATE processes SET beat_at = now() - interval '3 s' WHERE id = $1`, p.ID)
+	r.Exec(t, `UPDATE processes SET beat_at = now() - interval '3 s' WHERE id = $1`, p.ID)
 	if got := r.silentOf(t, p); len(got) != 0 {
 		t.Errorf("after a pause: got %v, want none declared dead", got)
 	}
-	r.exec(t, `UPDATE processes SET beat_at = now() + interval '1 h'`)
-	r.exec(t, `UPDATE processes SET steady_since = now() - interval '1 h' WHERE id = $1`, p.ID)
+	r.Exec(t, `UPDATE processes SET beat_at = now() + interval '1 h'`)
+	r.Exec(t, `UPDATE processes SET steady_since = now() - interval '1 h' WHERE id = $1`, p.ID)
 	if got := r.silentOf(t, p); len(got) != 0 {
 		t.Errorf("none silent: got %v", got)
 	}
@@ -196,12 +196,12 @@ func TestSlowProcessKeepsItsLeases(t *testing.T) {
 				r.closeSession(t, session)
 			}
 			if tt.sessionless {
-				r.exec(t, `UPDATE processes SET session_key = 0 WHERE id = 'proc_1'`)
+				r.Exec(t, `UPDATE processes SET session_key = 0 WHERE id = 'proc_1'`)
 			}
 			p := r.newWorker(t).heartbeat
 			r.silentOf(t, p)
 			// All this may have taken seconds.
-			r.exec(t, `UPDATE processes SET beat_at = now() - $1::interval WHERE id = 'proc_1'`, tt.silent)
+			r.Exec(t, `UPDATE processes SET beat_at = now() - $1::interval WHERE id = 'proc_1'`, tt.silent)
 			got, err := cluster.TakeOver(t.Context(), r.pool, []string{"proc_1"}, cluster.SilenceLimit, cluster.FrozenLimit)
 			if err != nil {
 				t.Fatal(err)
@@ -255,8 +255,8 @@ func TestTakeoverIsAtomic(t *testing.T) {
 	d := r.claimed(t, "proc_dead")
 	r.send(t)
 	r.issue(t)
-	r.exec(t, `UPDATE river_job SET state = 'running', attempted_by = '{proc_dead}'`)
-	r.exec(t, `
+	r.Exec(t, `UPDATE river_job SET state = 'running', attempted_by = '{proc_dead}'`)
+	r.Exec(t, `
 		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
 		CREATE TRIGGER refuse BEFORE UPDATE ON messages FOR EACH ROW EXECUTE FUNCTION refuse()`)
 	p := r.newWorker(t).heartbeat
@@ -267,7 +267,7 @@ func TestTakeoverIsAtomic(t *testing.T) {
 	if s := r.stored(t, d.ID); s.Lease != d.Lease {
 		t.Errorf("got %+v, want the lease %s", s, d.Lease)
 	}
-	left := r.count(t, `
+	left := r.Count(t, `
 		SELECT (SELECT count(*) FROM river_job) + (SELECT count(*) FROM processes WHERE id = 'proc_dead')`)
 	if left != 2 {
 		t.Errorf("got %d rows of the dead process, want the ticket and the process", left)
@@ -284,29 +284,29 @@ func TestHeartbeatSurvivesTheLossOfItsSession(t *testing.T) {
 	t.Cleanup(sync.OnceFunc(func() { close(release) }))
 	r, other := open(t, dsn), open(t, dsn)
 	r.register(t, deployment, a.URL)
-	var l logs
+	var l testdb.Log
 	w := r.worker(t, func(o *WorkerOptions) { o.Grace = 0 })
 	id := r.send(t)
 	c := a.next(t)
-	other.worker(t, func(o *WorkerOptions) { o.Logger = l.logger() })
+	other.worker(t, func(o *WorkerOptions) { o.Logger = l.Logger() })
 	for range 2 {
 		beaten := func() bool {
-			return r.count(t, `
+			return r.Count(t, `
 				SELECT count(*) FROM processes p JOIN pg_locks l ON l.locktype = 'advisory'
 					AND l.classid::bigint << 32 | l.objid::bigint = p.session_key
 				WHERE p.ID = $1 AND p.beat_at > now() - interval '2 s'`, w.heartbeat.ID) == 1
 		}
-		eventually(t, "it beats", beaten)
-		r.exec(t, `
+		testdb.Eventually(t, "it beats", beaten)
+		r.Exec(t, `
 			SELECT pg_terminate_backend(pid) FROM pg_locks l JOIN processes p ON l.locktype = 'advisory'
 				AND l.classid::bigint << 32 | l.objid::bigint = p.session_key WHERE p.ID = $1`, w.heartbeat.ID)
-		eventually(t, "it has lost its session", func() bool { return !beaten() })
-		eventually(t, "it beats again", beaten)
+		testdb.Eventually(t, "it has lost its session", func() bool { return !beaten() })
+		testdb.Eventually(t, "it beats again", beaten)
 	}
 	if got := r.stored(t, id); got.Lease != c.handle() {
 		t.Errorf("got %+v, want the lease %s", got, c.handle())
 	}
-	if l.contains("took over") {
+	if l.Contains("took over") {
 		t.Error("the other process took over from a live one")
 	}
 	r.ack(t, c)
@@ -318,14 +318,14 @@ func TestWorkerThatCannotRegisterDoesNotStart(t *testing.T) {
 	a := newApp(t, nil)
 	r.register(t, deployment, a.URL)
 	r.send(t)
-	r.exec(t, `ALTER TABLE processes RENAME TO elsewhere`)
+	r.Exec(t, `ALTER TABLE processes RENAME TO elsewhere`)
 	if err := r.newWorker(t).Start(t.Context()); err == nil {
 		t.Fatal("it started without being registered")
 	}
-	r.exec(t, `ALTER TABLE elsewhere RENAME TO processes`)
+	r.Exec(t, `ALTER TABLE elsewhere RENAME TO processes`)
 	w := r.newWorker(t)
 	startWorker(t, w)
-	if n := r.count(t, `SELECT count(*) FROM processes WHERE id = $1`, w.heartbeat.ID); n != 1 {
+	if n := r.Count(t, `SELECT count(*) FROM processes WHERE id = $1`, w.heartbeat.ID); n != 1 {
 		t.Errorf("got %d rows of a worker that has started, want 1", n)
 	}
 	r.ack(t, a.next(t))
@@ -338,16 +338,16 @@ func TestLeaseOfAnUnregisteredHolderIsReleased(t *testing.T) {
 	r := withoutHints(t, testdb.New(t))
 	r.silentProcess(t, "proc_alive", 0)
 	lost, kept, own := r.claimed(t, "proc_gone"), r.claimed(t, "proc_alive"), r.claimed(t, "")
-	r.exec(t, `DELETE FROM processes WHERE id = 'proc_gone'`)
+	r.Exec(t, `DELETE FROM processes WHERE id = 'proc_gone'`)
 	if _, err := cluster.NewSweeper(r.pool, r.Queue, slog.New(slog.DiscardHandler)).Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for id, want := range map[string]int{lost.ID: 0, kept.ID: 1, own.ID: 1} {
-		if got := r.count(t, `SELECT count(*) FROM messages WHERE id = $1 AND lease <> ''`, id); got != want {
+		if got := r.Count(t, `SELECT count(*) FROM messages WHERE id = $1 AND lease <> ''`, id); got != want {
 			t.Errorf("message %s has %d leases, want %d", id, got, want)
 		}
 	}
-	if n := r.count(t, `SELECT count(*) FROM messages WHERE id = $1 AND due_at <= now() AND delivery_count = 0`, lost.ID); n != 1 {
+	if n := r.Count(t, `SELECT count(*) FROM messages WHERE id = $1 AND due_at <= now() AND delivery_count = 0`, lost.ID); n != 1 {
 		t.Error("the message is not due at once, or its delivery was counted")
 	}
 }
@@ -364,8 +364,8 @@ func TestUnregisteredProcessClaimsNothing(t *testing.T) {
 	w.loop.deregister() // its pool is alive
 	w.loop.beats.Wait()
 	id := r.send(t)
-	eventually(t, "its ticket was used in vain, and another one", func() bool {
-		return r.count(t, `SELECT count(*) FROM river_job WHERE state = 'completed'`) >= 2
+	testdb.Eventually(t, "its ticket was used in vain, and another one", func() bool {
+		return r.Count(t, `SELECT count(*) FROM river_job WHERE state = 'completed'`) >= 2
 	})
 	if got := r.stored(t, id); got.Lease != "" || got.DeliveryCount != 0 || got.Ticket != firstTicket || len(a.calls) > 0 {
 		t.Errorf("got %+v and %d calls, want the message untouched", got, len(a.calls))

@@ -29,7 +29,7 @@ func listen(t *testing.T, r *replica) func() string {
 	}
 	return func() string {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+		ctx, cancel := context.WithTimeout(t.Context(), testdb.Timeout)
 		defer cancel()
 		n, err := own.WaitForNotification(ctx)
 		if err != nil {
@@ -42,7 +42,7 @@ func listen(t *testing.T, r *replica) func() string {
 // fence notifies River's channel: earlier notifications arrive before this one.
 func fence(t *testing.T, r *replica) {
 	t.Helper()
-	r.exec(t, `SELECT pg_notify($1, 'fence')`, riverChannel)
+	r.Exec(t, `SELECT pg_notify($1, 'fence')`, riverChannel)
 }
 
 // wantNoHint fails the test if the hub sends a hint that it was given before. The first fence may overtake a concurrent
@@ -155,7 +155,7 @@ func TestHeartbeatsFindDueMessages(t *testing.T) {
 			worker.register(t, deployment, a.URL)
 			worker.worker(t)
 			if alter != "" {
-				worker.exec(t, alter)
+				worker.Exec(t, alter)
 			}
 			for _, delay := range []time.Duration{0, 100 * time.Millisecond} {
 				id := sender.send(t, delayed(delay))

@@ -29,7 +29,7 @@ func aboutRun(id entities.RunID) func(*message.Message) {
 // insertRun creates an open run of the workflow.
 func (r *replica) insertRun(t testing.TB, id entities.RunID, workflow string) {
 	t.Helper()
-	r.exec(t, `
+	r.Exec(t, `
 		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, created_at, updated_at)
 		VALUES ($1, $2, $3, $4, 'running', 3, 1, now(), now())`, id, project, deployment, workflow)
 }
@@ -41,7 +41,7 @@ func (r *replica) pausesPart(t testing.TB, s hold.Subject, others ...*replica) {
 		t.Fatal(err)
 	}
 	for _, o := range append(others, r) {
-		eventually(t, "the pause is known", func() bool { return o.pauses.known().parts[project] })
+		testdb.Eventually(t, "the pause is known", func() bool { return o.pauses.known().parts[project] })
 	}
 }
 
@@ -55,8 +55,8 @@ func (r *replica) resumes(t testing.TB, s hold.Subject) {
 // held waits until so many messages are held, none of which is searched for again.
 func (r *replica) held(t testing.TB, n int) {
 	t.Helper()
-	eventually(t, fmt.Sprint(n, " messages are held"), func() bool {
-		return r.count(t, `SELECT count(*) FROM messages
+	testdb.Eventually(t, fmt.Sprint(n, " messages are held"), func() bool {
+		return r.Count(t, `SELECT count(*) FROM messages
 			WHERE held_by IS NOT NULL AND lease = '' AND due_at = `+hold.Until+` AND delivery_count = 0`) == n
 	})
 }
@@ -98,7 +98,7 @@ func TestPausedPartsAreNotCalled(t *testing.T) {
 			if n := len(a.calls); n != len(ids) {
 				t.Errorf("%d calls after the pause, want %d", n, len(ids))
 			}
-			eventually(t, "the pause is forgotten", func() bool { return r.count(t, `SELECT count(*) FROM pauses`) == 0 })
+			testdb.Eventually(t, "the pause is forgotten", func() bool { return r.Count(t, `SELECT count(*) FROM pauses`) == 0 })
 		})
 	}
 }
@@ -149,7 +149,7 @@ func TestPausesOfPulledApps(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := r.send(t, aboutRun(pausedRun))
-	r.exec(t, `UPDATE messages SET unreached_count = 1`) // given back
+	r.Exec(t, `UPDATE messages SET unreached_count = 1`) // given back
 	asked := r.send(t, aboutRun(pausedRun), keyed("asked"))
 	r.worker(t)
 	r.pausesPart(t, subjects[1])
@@ -164,7 +164,7 @@ func TestPausesOfPulledApps(t *testing.T) {
 	}
 	r.resumes(t, subjects[1])
 	for n := 0; n < 3; {
-		for _, d := range receive(t, "deliveries", got) {
+		for _, d := range testdb.Receive(t, "deliveries", got) {
 			r.ackPulled(t, d)
 			n++
 		}
@@ -203,14 +203,14 @@ func TestRacesOfPauses(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := r.count(t, `SELECT count(*) FROM pauses WHERE resumed_at IS NULL`); n != 0 {
+	if n := r.Count(t, `SELECT count(*) FROM pauses WHERE resumed_at IS NULL`); n != 0 {
 		t.Fatalf("%d pauses go on", n)
 	}
-	eventually(t, "all messages are delivered", func() bool { return r.count(t, `SELECT count(*) FROM messages`) == 0 })
+	testdb.Eventually(t, "all messages are delivered", func() bool { return r.Count(t, `SELECT count(*) FROM messages`) == 0 })
 	if n := len(a.calls); n != 2*racers*rounds {
 		t.Errorf("%d calls, want %d", n, 2*racers*rounds)
 	}
-	eventually(t, "the pauses are forgotten", func() bool { return r.count(t, `SELECT count(*) FROM pauses`) == 0 })
+	testdb.Eventually(t, "the pauses are forgotten", func() bool { return r.Count(t, `SELECT count(*) FROM pauses`) == 0 })
 }
 
 // TestPauseThatEndsMissesNoDelivery: one that begins to be held while the pause ends is either let go or delivered.
@@ -222,7 +222,7 @@ func TestPauseThatEndsMissesNoDelivery(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.send(t, aboutRun(pausedRun))
-	r.exec(t, `UPDATE messages SET lease = 'rh_1', delivery_count = 1`)
+	r.Exec(t, `UPDATE messages SET lease = 'rh_1', delivery_count = 1`)
 	d := Delivery{Project: project, RunID: pausedRun, DeploymentID: deployment, Lease: "rh_1"}
 	tx, err := r.pool.Begin(t.Context())
 	if err != nil {
@@ -235,8 +235,8 @@ func TestPauseThatEndsMissesNoDelivery(t *testing.T) {
 	}
 	ended := make(chan error)
 	go func() { ended <- r.EndPause(context.Background(), project, subjects[0]) }()
-	eventually(t, "the end of the pause waits for the delivery", func() bool {
-		return r.count(t, `SELECT count(*) FROM pg_stat_activity
+	testdb.Eventually(t, "the end of the pause waits for the delivery", func() bool {
+		return r.Count(t, `SELECT count(*) FROM pg_stat_activity
 			WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%UPDATE pauses%'`) == 1
 	})
 	if err := tx.Commit(t.Context()); err != nil {
@@ -257,10 +257,10 @@ func TestPauseThatEndsMissesNoDelivery(t *testing.T) {
 	if err := other.letGo(t.Context(), over[0]); err != nil {
 		t.Fatal(err)
 	}
-	if n := r.count(t, `SELECT count(*) FROM messages WHERE held_by IS NULL AND due_at <= now()`); n != 1 {
+	if n := r.Count(t, `SELECT count(*) FROM messages WHERE held_by IS NULL AND due_at <= now()`); n != 1 {
 		t.Error("the message is not due")
 	}
-	if n := r.count(t, `SELECT count(*) FROM pauses`); n != 0 {
+	if n := r.Count(t, `SELECT count(*) FROM pauses`); n != 0 {
 		t.Error("the pause is not forgotten")
 	}
 }
@@ -275,7 +275,7 @@ func TestPausesOfEndedRunsEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.exec(t, `UPDATE runs SET status = 'cancelled', completed_at = now(), end_seq = 1 WHERE id = $1`, pausedRun)
+	r.Exec(t, `UPDATE runs SET status = 'cancelled', completed_at = now(), end_seq = 1 WHERE id = $1`, pausedRun)
 	r.newWorker(t).deleteExpired(t.Context())
 	list, err := hold.List(t.Context(), r.pool, project)
 	if err != nil || len(list) != 1 || list[0].Name != "wrun_open" {
@@ -288,14 +288,14 @@ func TestPausesOfEndedRunsEnd(t *testing.T) {
 func TestManyHeldMessagesCostNothing(t *testing.T) {
 	t.Parallel()
 	r := open(t, testdb.New(t))
-	r.exec(t, `INSERT INTO pauses (project, kind, name, paused_by) SELECT $1, 'run', i::text, '' FROM generate_series(1, $2) i`,
+	r.Exec(t, `INSERT INTO pauses (project, kind, name, paused_by) SELECT $1, 'run', i::text, '' FROM generate_series(1, $2) i`,
 		project, hold.Max)
-	r.exec(t, `
+	r.Exec(t, `
 		INSERT INTO messages (id, project, topic, deployment_id, content_type, body, expires_at, due_at, held_by,
 			unreached_count, last_error)
 		SELECT 'msg_' || i, $1, 't', $2, '', '', now(), `+hold.Until+`, 1 + i % 1000, 1, 'failed'
 		FROM generate_series(1, 30000) i`, project, deployment)
-	r.exec(t, `ANALYZE`)
+	r.Exec(t, `ANALYZE`)
 	const few = 60
 	for what, plan := range map[string]string{
 		"due messages": r.explain(t, demandsSQL),

@@ -76,7 +76,7 @@ func TestHostsRace(t *testing.T) {
 		storing.Go(func() { replicas[n%3].accept(t, embeddedStep("orders@1", n)) })
 	}
 	storing.Wait()
-	eventually(t, "all steps are done", func() bool { return replicas[2].count(t, `SELECT count(*) FROM messages`) == 0 })
+	testdb.Eventually(t, "all steps are done", func() bool { return replicas[2].Count(t, `SELECT count(*) FROM messages`) == 0 })
 	seen := map[string]bool{}
 	for range len(all) {
 		d := <-all
@@ -104,12 +104,12 @@ func TestHostsKeepToTheirBuild(t *testing.T) {
 	newer.accept(t, embeddedStep("orders@1", 1))
 	older.accept(t, embeddedStep("orders@2", 2))
 	for range 2 {
-		if got, want := receive(t, "a step", all), map[string]string{"s1": "older", "s2": "newer"}; want[got.subject] != got.process {
+		if got, want := testdb.Receive(t, "a step", all), map[string]string{"s1": "older", "s2": "newer"}; want[got.subject] != got.process {
 			t.Errorf("%s was done by %s", got.subject, got.process)
 		}
 	}
 	newer.accept(t, embeddedStep("orders@0", 3))
-	if got := receive(t, "a step of a build that no process has", all); got.subject != "s3" {
+	if got := testdb.Receive(t, "a step of a build that no process has", all); got.subject != "s3" {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -124,6 +124,6 @@ func TestEmbeddedDeploymentsAreChecked(t *testing.T) {
 		"a bound": {ID: "a", URL: embeddedURL, MaxConcurrent: &bound},
 	} {
 		_, err := r.Register(t.Context(), project, d)
-		wantError(t, name, err, entities.ErrInvalid)
+		testdb.WantError(t, name, err, entities.ErrInvalid)
 	}
 }

@@ -135,17 +135,17 @@ func on(t *testing.T, pool *pgxpool.Pool) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &site{replica: &replica{pool: pool, hub: hub, Queue: q}, worker: w, log: eventlog.New(pool, hub, q, time.Now)}
+	return &site{replica: &replica{pool: pool, hub: hub, Rows: testdb.In(pool), Queue: q}, worker: w, log: eventlog.New(pool, hub, q, time.Now)}
 }
 
 // The initial states.
 
 func (s *site) empty(t *testing.T) {
 	t.Helper()
-	s.exec(t, `DELETE FROM messages`)
-	s.exec(t, `DELETE FROM message_keys`)
-	s.exec(t, `DELETE FROM river_job`)
-	s.exec(t, `
+	s.Exec(t, `DELETE FROM messages`)
+	s.Exec(t, `DELETE FROM message_keys`)
+	s.Exec(t, `DELETE FROM river_job`)
+	s.Exec(t, `
 		INSERT INTO processes (id, host, session_key, beat_at) VALUES ($1, 'host', 1, now() - interval '1 h')
 		ON CONFLICT (id) DO NOTHING`, frozen)
 	s.id, s.handle = "", ""
@@ -163,14 +163,14 @@ func (s *site) ready(t *testing.T) {
 func (s *site) lost(t *testing.T) {
 	t.Helper()
 	s.ready(t)
-	s.exec(t, `UPDATE messages SET due_at = now()`)
+	s.Exec(t, `UPDATE messages SET due_at = now()`)
 }
 
 // fetched stores a message whose ticket the frozen process has fetched.
 func (s *site) fetched(t *testing.T) {
 	t.Helper()
 	s.ready(t)
-	s.exec(t, `UPDATE river_job SET state = 'running', attempted_by = ARRAY[$1]`, frozen)
+	s.Exec(t, `UPDATE river_job SET state = 'running', attempted_by = ARRAY[$1]`, frozen)
 }
 
 // leased stores a message that is being delivered.
@@ -187,15 +187,15 @@ func (s *site) leased(t *testing.T) {
 func (s *site) expired(t *testing.T) {
 	t.Helper()
 	s.leased(t)
-	s.exec(t, `UPDATE messages SET due_at = now()`)
+	s.Exec(t, `UPDATE messages SET due_at = now()`)
 }
 
 // delivered stores a message that is being delivered, whose answer creates a run.
 func (s *site) delivered(t *testing.T) {
 	t.Helper()
 	s.leased(t)
-	s.exec(t, `DELETE FROM message_keys`)
-	s.exec(t, `DELETE FROM runs`)
+	s.Exec(t, `DELETE FROM message_keys`)
+	s.Exec(t, `DELETE FROM runs`)
 	s.run = entities.RunID("wrun_" + ulid.Make().String())
 }
 
@@ -203,8 +203,8 @@ func (s *site) delivered(t *testing.T) {
 func (s *site) forgotten(t *testing.T) {
 	t.Helper()
 	s.ready(t)
-	s.exec(t, `DELETE FROM messages`)
-	s.exec(t, `UPDATE message_keys SET expires_at = now()`)
+	s.Exec(t, `DELETE FROM messages`)
+	s.Exec(t, `UPDATE message_keys SET expires_at = now()`)
 }
 
 // with returns a site with the same message on another replica.

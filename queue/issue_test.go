@@ -92,7 +92,7 @@ func roomOf(few map[entities.Project]int) func(entities.Project) int {
 // addDue adds due messages of a project, before all others.
 func (r *replica) addDue(t testing.TB, p entities.Project, n int) {
 	t.Helper()
-	r.exec(t, `
+	r.Exec(t, `
 		INSERT INTO messages (id, project, topic, deployment_id, content_type, body, expires_at, due_at, ticket)
 		SELECT 'msg_' || $1 || n, $1, $2, $3, '', '', now() + interval '1 d', now() - interval '1 h', 1
 		FROM generate_series(1, $4::integer) n`, p, topic, deployment, n)
@@ -101,7 +101,7 @@ func (r *replica) addDue(t testing.TB, p entities.Project, n int) {
 // tickets counts the tickets of a project.
 func (r *replica) tickets(t testing.TB, p entities.Project) int {
 	t.Helper()
-	return r.count(t, `SELECT count(*) FROM river_job WHERE args->>'project' = $1`, p)
+	return r.Count(t, `SELECT count(*) FROM river_job WHERE args->>'project' = $1`, p)
 }
 
 // TestBacklogOfOneProjectDelaysNoOther: a project with 5,000 due messages gets no more tickets than may wait, and
@@ -110,13 +110,13 @@ func TestBacklogOfOneProjectDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
 	r.addDue(t, "greedy", 5000)
-	r.exec(t, `ANALYZE messages`)
+	r.Exec(t, `ANALYZE messages`)
 	id := r.send(t)
 	r.issue(t)
 	if got := r.tickets(t, "greedy"); got < 1 || got > maxTickets {
 		t.Errorf("the greedy project has %d tickets, want 1 to %d", got, maxTickets)
 	}
-	if got := r.count(t, `SELECT count(*) FROM river_job WHERE args->>'message' = $1`, id); got != 1 {
+	if got := r.Count(t, `SELECT count(*) FROM river_job WHERE args->>'message' = $1`, id); got != 1 {
 		t.Errorf("the other project has %d tickets, want 1", got)
 	}
 	// A second round issues no more, although more is due.
@@ -134,7 +134,7 @@ func TestTicketsAreIssuedInTurns(t *testing.T) {
 	r := withoutHints(t, testdb.New(t))
 	due := func(p entities.Project, minutes int) string {
 		id := r.send(t, func(m *message.Message) { m.Project = p })
-		r.exec(t, `UPDATE messages SET due_at = now() - make_interval(mins => $2) WHERE id = $1`, id, minutes)
+		r.Exec(t, `UPDATE messages SET due_at = now() - make_interval(mins => $2) WHERE id = $1`, id, minutes)
 		return id
 	}
 	third, first, second := due("a", 1), due("a", 3), due("a", 2)
@@ -158,7 +158,7 @@ func TestReadingDemandsScansNoBacklog(t *testing.T) {
 	for i := range 10 {
 		r.addDue(t, entities.Project(fmt.Sprint("small", i)), 2)
 	}
-	r.exec(t, `VACUUM ANALYZE messages`)
+	r.Exec(t, `VACUUM ANALYZE messages`)
 	all, err := readDemands(t.Context(), r.pool)
 	if err != nil {
 		t.Fatal(err)
@@ -186,8 +186,8 @@ func TestTicketWithoutSlotIsGivenUp(t *testing.T) {
 	}
 	startWorker(t, w)
 	r.ticketsOnly()
-	eventually(t, "the ticket was given up", func() bool {
-		return r.count(t, `SELECT count(*) FROM river_job WHERE state = 'completed'`) == 1
+	testdb.Eventually(t, "the ticket was given up", func() bool {
+		return r.Count(t, `SELECT count(*) FROM river_job WHERE state = 'completed'`) == 1
 	})
 	startWorker(t, other)
 	if c := a.next(t); c.count() != "1" {
@@ -229,7 +229,7 @@ func TestHungProjectLeavesSlots(t *testing.T) {
 	if n := len(hung.calls); n > 0 {
 		t.Errorf("got %d more calls of the greedy project, want %d at once at most", n, most)
 	}
-	eventually(t, "only the slots of the greedy project are taken", func() bool { // a slot is free after its message is gone
+	testdb.Eventually(t, "only the slots of the greedy project are taken", func() bool { // a slot is free after its message is gone
 		return slots-w.dispatcher.slots.Free()-w.slots.Free() == most
 	})
 }

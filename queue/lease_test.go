@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -18,19 +19,6 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
-
-func TestAcknowledgeEndsMessage(t *testing.T) {
-	t.Parallel()
-	a := newApp(t, nil)
-	r := start(t, a)
-	id := r.send(t)
-	c := a.next(t)
-	r.ack(t, c)
-	if got, want := r.count(t, `SELECT count(*) FROM messages WHERE id = $1`, id), 0; got != want {
-		t.Errorf("got %d messages after the acknowledgement, want %d", got, want)
-	}
-	wantError(t, "second", r.Acknowledge(t.Context(), project, topic, c.handle()), message.ErrLeaseNotFound)
-}
 
 func TestOnlyTheCurrentHandleIsAccepted(t *testing.T) {
 	t.Parallel()
@@ -56,9 +44,9 @@ func TestOnlyTheCurrentHandleIsAccepted(t *testing.T) {
 		"wrong topic":     {project, "other", handle},
 		"message ID":      {project, topic, id},
 	} {
-		wantError(t, "acknowledge with handle: "+name,
+		testdb.WantError(t, "acknowledge with handle: "+name,
 			r.Acknowledge(t.Context(), try.project, try.topic, try.handle), message.ErrLeaseNotFound)
-		wantError(t, "extend with handle: "+name,
+		testdb.WantError(t, "extend with handle: "+name,
 			r.SetVisibility(t.Context(), try.project, try.topic, try.handle, maxVisibility), message.ErrLeaseNotFound)
 	}
 	after := r.stored(t, id)
@@ -66,23 +54,6 @@ func TestOnlyTheCurrentHandleIsAccepted(t *testing.T) {
 		t.Errorf("got %+v after wrong handles, want %+v", after, before)
 	}
 	r.stored(t, other)
-}
-
-func TestExpiredHandleIsInvalid(t *testing.T) {
-	t.Parallel()
-	r := withoutHints(t, testdb.New(t)) // no worker replaces the lease
-	r.registerProcess(t, "proc_1")
-	id := r.send(t)
-	d, ok, err := r.Claim(t.Context(), tickets.Ticket{MessageID: id, Number: firstTicket}, "rh_1", "proc_1", leaseTime)
-	if err != nil || !ok {
-		t.Fatalf("claim: got %v, %v", ok, err)
-	}
-	r.exec(t, `UPDATE messages SET due_at = now()`)
-	wantError(t, "acknowledge", r.Acknowledge(t.Context(), project, topic, d.Lease), message.ErrLeaseNotFound)
-	wantError(t, "extend", r.SetVisibility(t.Context(), project, topic, d.Lease, time.Minute), message.ErrLeaseNotFound)
-	if got := r.stored(t, id); got.Wait > 0 {
-		t.Errorf("message is due in %s, want it due", got.Wait)
-	}
 }
 
 // TestReleasedHandleIsInvalid: a request whose transaction started before the release, but executes after it, fails
@@ -107,18 +78,18 @@ func TestReleasedHandleIsInvalid(t *testing.T) {
 	if err != nil || !ok {
 		t.Fatalf("claim: got %v, %v", ok, err)
 	}
-	wantError(t, "extend", late.SetVisibility(t.Context(), project, topic, d.Lease, time.Minute), message.ErrLeaseNotFound)
-	wantError(t, "acknowledge", late.Acknowledge(t.Context(), project, topic, d.Lease), message.ErrLeaseNotFound)
+	testdb.WantError(t, "extend", late.SetVisibility(t.Context(), project, topic, d.Lease, time.Minute), message.ErrLeaseNotFound)
+	testdb.WantError(t, "acknowledge", late.Acknowledge(t.Context(), project, topic, d.Lease), message.ErrLeaseNotFound)
 }
 
 func TestSetVisibilityBounds(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
 	for _, d := range []time.Duration{-1, maxVisibility + 1} {
-		wantError(t, d.String(), r.SetVisibility(t.Context(), project, topic, "rh_1", d), entities.ErrInvalid)
+		testdb.WantError(t, d.String(), r.SetVisibility(t.Context(), project, topic, "rh_1", d), entities.ErrInvalid)
 	}
 	for _, d := range []time.Duration{0, maxVisibility} {
-		wantError(t, d.String(), r.SetVisibility(t.Context(), project, topic, "rh_1", d), message.ErrLeaseNotFound)
+		testdb.WantError(t, d.String(), r.SetVisibility(t.Context(), project, topic, "rh_1", d), message.ErrLeaseNotFound)
 	}
 }
 
@@ -138,7 +109,7 @@ func TestExtendedLeaseIsNotRedelivered(t *testing.T) {
 	id := r.send(t)
 	c := a.next(t)
 	// The lease would expire soon, but is extended.
-	r.exec(t, `UPDATE messages SET due_at = now() + interval '2 s' WHERE id = $1`, id)
+	r.Exec(t, `UPDATE messages SET due_at = now() + interval '2 s' WHERE id = $1`, id)
 	if err := r.SetVisibility(t.Context(), project, topic, c.handle(), time.Hour); err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +132,7 @@ func TestSetVisibilityOfZeroReleasesTheMessage(t *testing.T) {
 			t.Fatal(err)
 		}
 		var given time.Time
-		r.scan(t, `SELECT due_at FROM messages WHERE id = $1`, []any{id}, &given)
+		r.Scan(t, `SELECT due_at FROM messages WHERE id = $1`, []any{id}, &given)
 		second := a.next(t)
 		if second.id() != id || second.count() != "2" {
 			t.Errorf("%s: got delivery %s of %s, want 2 of %s", d, second.count(), second.id(), id)
@@ -174,7 +145,7 @@ func TestSetVisibilityOfZeroReleasesTheMessage(t *testing.T) {
 		if claimed := deadline.Add(-shownLease); d > 0 && claimed.Before(given.Truncate(time.Millisecond)) {
 			t.Errorf("%s: released until %s, but delivered at %s", d, given, claimed)
 		}
-		wantError(t, "old handle", r.Acknowledge(t.Context(), project, topic, first.handle()), message.ErrLeaseNotFound)
+		testdb.WantError(t, "old handle", r.Acknowledge(t.Context(), project, topic, first.handle()), message.ErrLeaseNotFound)
 		r.ack(t, second)
 	}
 }
@@ -198,7 +169,7 @@ func TestAnswerAloneDoesNotAcknowledge(t *testing.T) {
 				r.ack(t, c)
 				break
 			}
-			r.exec(t, `UPDATE messages SET delivery_count = $2 WHERE id = $1`, id, []int{7, 12}[n])
+			r.Exec(t, `UPDATE messages SET delivery_count = $2 WHERE id = $1`, id, []int{7, 12}[n])
 			r.makeDue(t, id)
 		}
 		r.gone(t, id)
@@ -229,34 +200,36 @@ func TestAnswerKeepsTheLeaseTheFunctionSet(t *testing.T) {
 // ticketsDone waits until n of the message's tickets have been used.
 func (r *replica) ticketsDone(t testing.TB, id string, n int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d tickets are done with", n), func() bool {
-		return r.count(t, `
+	testdb.Eventually(t, fmt.Sprintf("%d tickets are done with", n), func() bool {
+		return r.Count(t, `
 			SELECT count(*) FROM river_job WHERE args->>'message' = $1 AND state = 'completed'`, id) == n
 	})
 }
 
+// TestRacersForOneTicketClaimOnce: of processes that use one ticket, and clients that ask for the message by its ID, one
+// gets it.
 func TestRacersForOneTicketClaimOnce(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
 	r.registerProcess(t, "proc_1")
 	for range 5 {
 		id := r.send(t)
+		ticket := tickets.Ticket{MessageID: id, Number: firstTicket}
 		won := race(16, func(i int) string {
-			d, ok, err := r.Claim(context.Background(), tickets.Ticket{MessageID: id, Number: firstTicket}, fmt.Sprint(id, i), "proc_1", leaseTime)
+			if i%4 == 3 {
+				d, err := r.Receive(context.Background(), project, topic, id, time.Minute)
+				if err != nil && !errors.Is(err, entities.ErrConflict) {
+					t.Error(err)
+				}
+				return d.Lease
+			}
+			d, _, err := r.Claim(context.Background(), ticket, fmt.Sprint(id, i), "proc_1", leaseTime)
 			if err != nil {
 				t.Error(err)
 			}
-			if !ok {
-				return ""
-			}
 			return d.Lease
 		})
-		var handles []string
-		for _, handle := range won {
-			if handle != "" {
-				handles = append(handles, handle)
-			}
-		}
+		handles := slices.DeleteFunc(won, func(handle string) bool { return handle == "" })
 		got := r.stored(t, id)
 		if len(handles) != 1 || got.Lease != handles[0] || got.DeliveryCount != 1 {
 			t.Errorf("got winners %v and %+v, want one winner and one delivery", handles, got)
@@ -269,9 +242,9 @@ func TestClaimNeedsTheNewestTicket(t *testing.T) {
 	r := withoutHints(t, testdb.New(t))
 	r.registerProcess(t, "proc_1")
 	parked, leased, fresh, later := r.send(t), r.send(t), r.send(t), r.send(t, delayed(time.Hour))
-	r.exec(t, `UPDATE messages SET parked_at = now() WHERE id = $1`, parked)
-	r.exec(t, `UPDATE messages SET lease = 'rh_other' WHERE id = $1`, leased)
-	r.exec(t, `UPDATE messages SET ticket = 7 WHERE id = $1`, fresh)
+	r.Exec(t, `UPDATE messages SET parked_at = now() WHERE id = $1`, parked)
+	r.Exec(t, `UPDATE messages SET lease = 'rh_other' WHERE id = $1`, leased)
+	r.Exec(t, `UPDATE messages SET ticket = 7 WHERE id = $1`, fresh)
 	for name, ticket := range map[string]tickets.Ticket{
 		"parked":          {MessageID: parked, Number: 1},
 		"leased":          {MessageID: leased, Number: 1},
@@ -337,13 +310,13 @@ func TestReplicasDeliverEachMessageOnce(t *testing.T) {
 	for range messages {
 		sent = append(sent, first.send(t))
 	}
-	first.exec(t, `
+	first.Exec(t, `
 		INSERT INTO river_job (args, kind, max_attempts, queue, state)
 		SELECT args, kind, max_attempts, queue, 'available' FROM river_job ORDER BY random()`)
 	first.worker(t)
 	second.worker(t)
-	eventually(t, "all messages are acknowledged", func() bool {
-		return first.count(t, `SELECT count(*) FROM messages`) == 0
+	testdb.Eventually(t, "all messages are acknowledged", func() bool {
+		return first.Count(t, `SELECT count(*) FROM messages`) == 0
 	})
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -381,7 +354,7 @@ func TestReceiveFails(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
 	ready, leased, parked, later := r.send(t), r.send(t), r.send(t), r.send(t, delayed(time.Hour))
-	r.exec(t, `UPDATE messages SET parked_at = now() WHERE id = $1`, parked)
+	r.Exec(t, `UPDATE messages SET parked_at = now() WHERE id = $1`, parked)
 	if _, err := r.Receive(t.Context(), project, topic, leased, time.Minute); err != nil {
 		t.Fatal(err)
 	}
@@ -402,53 +375,28 @@ func TestReceiveFails(t *testing.T) {
 		"too long":        {project, topic, ready, maxVisibility + 1, entities.ErrInvalid},
 	} {
 		_, err := r.Receive(t.Context(), try.project, try.topic, try.id, try.lease)
-		wantError(t, name, err, try.want)
+		testdb.WantError(t, name, err, try.want)
 	}
 }
 
-func TestReceiversAndTicketShareOneDelivery(t *testing.T) {
+// TestExpiredLeaseIsAFailure: the call reached the function, so the count of consecutive unreached attempts restarts, and
+// a message that has failed often is parked.
+func TestExpiredLeaseIsAFailure(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
-	r.registerProcess(t, "proc_1")
-	id := r.send(t)
-	won := race(16, func(i int) bool {
-		if i%2 == 0 {
-			_, ok, err := r.Claim(context.Background(), tickets.Ticket{MessageID: id, Number: firstTicket}, fmt.Sprint("rh_", i), "proc_1", leaseTime)
-			if err != nil {
-				t.Error(err)
-			}
-			return ok
-		}
-		_, err := r.Receive(context.Background(), project, topic, id, time.Minute)
-		if err != nil && !errors.Is(err, entities.ErrConflict) {
-			t.Error(err)
-		}
-		return err == nil
-	})
-	winners := 0
-	for _, w := range won {
-		if w {
-			winners++
-		}
-	}
-	if winners != 1 {
-		t.Errorf("got %d winners, want 1", winners)
-	}
-}
-
-// TestExpiredLeaseResetsTheUnreachedCount: the call reached the function, so the count of consecutive unreached
-// attempts restarts.
-func TestExpiredLeaseResetsTheUnreachedCount(t *testing.T) {
-	t.Parallel()
-	r := withoutHints(t, testdb.New(t))
-	reached, lost := r.claimed(t, ""), r.send(t)
-	r.exec(t, `UPDATE messages SET unreached_count = 5, due_at = now()`)
-	if _, err := r.newWorker(t).issueDue(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for id, want := range map[string]int{reached.ID: 0, lost: 5} {
-		if got := r.count(t, `SELECT unreached_count FROM messages WHERE id = $1`, id); got != want {
+	reached, often, lost := r.claimed(t, ""), r.claimed(t, ""), r.send(t)
+	r.Exec(t, `UPDATE messages SET unreached_count = 5, due_at = now()`)
+	r.Exec(t, `UPDATE messages SET delivery_count = 1000, first_failed_at = now() WHERE id = $1`, often.ID)
+	r.issue(t)
+	for id, want := range map[string]int{reached.ID: 0, often.ID: 0, lost: 5} {
+		if got := r.Count(t, `SELECT unreached_count FROM messages WHERE id = $1`, id); got != want {
 			t.Errorf("message %s: got %d times not reached in a row, want %d", id, got, want)
 		}
+	}
+	if got := r.stored(t, often.ID); !got.Parked || got.LastError != notAcknowledged || got.Lease != "" {
+		t.Errorf("got %+v, want it parked with the error %q", got, notAcknowledged)
+	}
+	if got := r.stored(t, reached.ID); got.Parked || got.LastError != notAcknowledged || got.Lease != "" {
+		t.Errorf("got %+v, want the error %q", got, notAcknowledged)
 	}
 }

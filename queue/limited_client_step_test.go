@@ -17,7 +17,7 @@ const limitedTopic = "__wkf_step_step----a--charge"
 // limitedRun adds a run of an app of the Workflow SDK, whose policy limits the step charge, and the limit.
 func (r *replica) limitedRun(t *testing.T, id string, limits ...entities.LimitUse) {
 	t.Helper()
-	r.exec(t, `
+	r.Exec(t, `
 		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, attributes, last_seq, created_at,
 			updated_at, limits, step_limits)
 		VALUES ($1, $2, $3, 'w', 'running', 3, '{}', 1, now(), now(), $4,
@@ -45,16 +45,16 @@ func TestStepsOfAppsWaitForTheirSlots(t *testing.T) {
 	r.worker(t)
 	open(t, dsn).worker(t)
 	race(10, func(int) string { return r.send(t, ofStep("wrun_1")) })
-	eventually(t, "two are called", func() bool { return now.Load() == 2 })
-	eventually(t, "the others wait", func() bool {
-		return r.count(t, `SELECT count(*) FROM permits WHERE granted_at IS NULL`) == 8
+	testdb.Eventually(t, "two are called", func() bool { return now.Load() == 2 })
+	testdb.Eventually(t, "the others wait", func() bool {
+		return r.Count(t, `SELECT count(*) FROM permits WHERE granted_at IS NULL`) == 8
 	})
 	close(full)
-	eventually(t, "all are gone", func() bool { return r.count(t, `SELECT count(*) FROM messages`) == 0 })
+	testdb.Eventually(t, "all are gone", func() bool { return r.Count(t, `SELECT count(*) FROM messages`) == 0 })
 	if most.Load() != 2 {
 		t.Errorf("%d calls at once, want 2", most.Load())
 	}
-	if n := r.count(t, `SELECT count(*) FROM permits`); n != 0 {
+	if n := r.Count(t, `SELECT count(*) FROM permits`); n != 0 {
 		t.Errorf("%d permits are left", n)
 	}
 }
@@ -82,7 +82,7 @@ func TestAFailedStepOfAnAppWaitsAgain(t *testing.T) {
 			t.Errorf("got body %s", c.Body)
 		}
 	}
-	eventually(t, "all are gone", func() bool { return r.count(t, `SELECT count(*) FROM messages`) == 0 })
+	testdb.Eventually(t, "all are gone", func() bool { return r.Count(t, `SELECT count(*) FROM messages`) == 0 })
 }
 
 // TestWhichMessagesAreHeldBack: those of steps that the policy names, unless their run holds the slot.
@@ -112,7 +112,7 @@ func TestWhichMessagesAreHeldBack(t *testing.T) {
 			id := r.send(t, tt.change...)
 			_, ok, err := r.Claim(t.Context(), tickets.Ticket{MessageID: id, Project: project, Number: firstTicket}, "rh_"+id, "",
 				leaseTime)
-			held := r.count(t, `SELECT count(*) FROM permits WHERE message_id = $1 AND granted_at IS NULL`, id) == 1
+			held := r.Count(t, `SELECT count(*) FROM permits WHERE message_id = $1 AND granted_at IS NULL`, id) == 1
 			if err != nil || ok == tt.held || held != tt.held {
 				t.Errorf("claimed %v, held back %v, error %v; want held back %v", ok, held, err, tt.held)
 			}
@@ -126,15 +126,15 @@ func TestAParkedStepOfAnAppHoldsNoSlot(t *testing.T) {
 	r := withoutHints(t, testdb.New(t))
 	r.limitedRun(t, "wrun_1")
 	id := r.send(t, ofStep("wrun_1"))
-	r.exec(t, `
+	r.Exec(t, `
 		INSERT INTO permits (holder, message_id, run_id, project, name, key, tenant, cost, created_at, rank_at, granted_at)
 		VALUES ($1, $1, 'wrun_1', $2, 'stripe', 'c7', 'c7', 1, now(), now(), now())`, id, project)
-	r.exec(t, `UPDATE messages SET delivery_count = 1000, first_failed_at = now() - interval '10 days', due_at = now(),
+	r.Exec(t, `UPDATE messages SET delivery_count = 1000, first_failed_at = now() - interval '10 days', due_at = now(),
 		last_error = 'x' WHERE id = $1`, id)
 	if _, err := r.newWorker(t).issue(t.Context(), []ration{{project, 1}}); err != nil {
 		t.Fatal(err)
 	}
-	if s := r.stored(t, id); !s.Parked || r.count(t, `SELECT count(*) FROM permits`) != 0 {
-		t.Errorf("parked %v, with %d permits; want it parked with none", s.Parked, r.count(t, `SELECT count(*) FROM permits`))
+	if s := r.stored(t, id); !s.Parked || r.Count(t, `SELECT count(*) FROM permits`) != 0 {
+		t.Errorf("parked %v, with %d permits; want it parked with none", s.Parked, r.Count(t, `SELECT count(*) FROM permits`))
 	}
 }

@@ -27,8 +27,8 @@ func (r *replica) withoutMemory(t *testing.T) (giveBack func()) {
 func (r *replica) waits(t *testing.T) string {
 	t.Helper()
 	id := r.send(t, body(strings.Repeat("x", 1<<20)))
-	eventually(t, "the ticket is fetched", func() bool {
-		return r.count(t, `SELECT count(*) FROM river_job WHERE state = 'running'`) == 1
+	testdb.Eventually(t, "the ticket is fetched", func() bool {
+		return r.Count(t, `SELECT count(*) FROM river_job WHERE state = 'running'`) == 1
 	})
 	return id
 }
@@ -43,10 +43,10 @@ func TestTicketThatWaitsForMemoryIsNotLost(t *testing.T) {
 	giveBack := r.withoutMemory(t)
 	id := r.waits(t)
 	for range 3 { // its ticket would count as lost
-		r.exec(t, `UPDATE messages SET due_at = now() + interval '2 s' WHERE id = $1`, id)
-		eventually(t, "its ticket is kept", func() bool { return r.stored(t, id).Wait > ticketTime/2 })
+		r.Exec(t, `UPDATE messages SET due_at = now() + interval '2 s' WHERE id = $1`, id)
+		testdb.Eventually(t, "its ticket is kept", func() bool { return r.stored(t, id).Wait > ticketTime/2 })
 	}
-	if n := r.count(t, `SELECT count(*) FROM river_job`); n != 1 {
+	if n := r.Count(t, `SELECT count(*) FROM river_job`); n != 1 {
 		t.Errorf("got %d tickets of one message, want 1", n)
 	}
 	giveBack()
@@ -74,8 +74,8 @@ func TestWaitForMemoryEndsWithItsTicket(t *testing.T) {
 		},
 	} {
 		do(r.waits(t))
-		eventually(t, "nobody waits for what was "+what, func() bool {
-			return r.count(t, `SELECT count(*) FROM river_job WHERE state = 'running'`) == 0
+		testdb.Eventually(t, "nobody waits for what was "+what, func() bool {
+			return r.Count(t, `SELECT count(*) FROM river_job WHERE state = 'running'`) == 0
 		})
 	}
 }

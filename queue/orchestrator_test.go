@@ -109,7 +109,7 @@ func TestOrchestratorsOfARunAreCalledOneAtATime(t *testing.T) {
 		}
 		letGo <- struct{}{}
 	}
-	eventually(t, "all are acknowledged", func() bool { return r.count(t, `SELECT count(*) FROM messages`) == 0 })
+	testdb.Eventually(t, "all are acknowledged", func() bool { return r.Count(t, `SELECT count(*) FROM messages`) == 0 })
 	if len(called) != n {
 		t.Errorf("%d messages were called, want %d", len(called), n)
 	}
@@ -129,8 +129,8 @@ func TestMessageOfABusyRunIsDueAgain(t *testing.T) {
 	r.send(t, orchestrates(run))
 	a.next(t)
 	later := r.send(t, orchestrates(run))
-	eventually(t, "it is put back", func() bool {
-		return r.count(t, `SELECT count(*) FROM messages WHERE id = $1 AND lease = '' AND delivery_count = 0
+	testdb.Eventually(t, "it is put back", func() bool {
+		return r.Count(t, `SELECT count(*) FROM messages WHERE id = $1 AND lease = '' AND delivery_count = 0
 			AND due_at BETWEEN now() AND now() + interval '1 second' AND last_error = ''`, later) == 1
 	})
 	letGo <- struct{}{}
@@ -162,7 +162,7 @@ func TestOrchestratorGivesWayToAnotherServer(t *testing.T) {
 		run, w := r.run(t, entities.SpecFence), r.newWorker(t)
 		w.heartbeat.ID = "proc_own"
 		first, d := r.claimed(t, "proc_other", orchestrates(run)), r.claimed(t, w.heartbeat.ID, orchestrates(run))
-		r.exec(t, `UPDATE messages SET `+tt.change+` WHERE id = $1`, first.ID)
+		r.Exec(t, `UPDATE messages SET `+tt.change+` WHERE id = $1`, first.ID)
 		answered, err := w.awaitRun(t.Context(), &d)
 		if !errors.Is(err, tt.want) {
 			t.Errorf("%s: got error %v, want %v", name, err, tt.want)
@@ -171,7 +171,7 @@ func TestOrchestratorGivesWayToAnotherServer(t *testing.T) {
 			answered()
 		}
 		w.serializer.wantNoQueues(t)
-		r.exec(t, `DELETE FROM messages`)
+		r.Exec(t, `DELETE FROM messages`)
 	}
 }
 
@@ -211,8 +211,8 @@ func TestMessageComesWhenAnotherServerHasItsAnswer(t *testing.T) {
 	a.next(t)
 	other.worker(t)
 	later := other.send(t, orchestrates(run))
-	eventually(t, "it is put back", func() bool {
-		return r.count(t, `SELECT count(*) FROM messages WHERE id = $1 AND lease = '' AND ticket > $2
+	testdb.Eventually(t, "it is put back", func() bool {
+		return r.Count(t, `SELECT count(*) FROM messages WHERE id = $1 AND lease = '' AND ticket > $2
 			AND delivery_count = 0 AND last_error = ''`, later, firstTicket) == 1
 	})
 	if len(a.calls) > 0 {

@@ -41,21 +41,21 @@ func TestCutConnectionsLoseNothing(t *testing.T) {
 		steady.send(t)
 	}
 	r.worker(t, func(o *WorkerOptions) { o.Deliveries = 20 })
-	deadline := time.After(testTimeout)
+	deadline := time.After(testdb.Timeout)
 	for cut := 0; ; {
-		if left := steady.count(t, `SELECT count(*) FROM messages`); left == 0 {
+		if left := steady.Count(t, `SELECT count(*) FROM messages`); left == 0 {
 			if cut == 0 {
 				t.Error("nothing was cut")
 			}
 			return
 		}
 		// Skip the backoffs.
-		steady.exec(t, `
+		steady.Exec(t, `
 			UPDATE messages SET due_at = now() WHERE id IN (
 				SELECT id FROM messages WHERE lease = '' AND last_error <> '' FOR UPDATE SKIP LOCKED)`)
 		if cut < 12 {
 			var n int
-			steady.scan(t, `
+			steady.Scan(t, `
 				SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 				WHERE datname = current_database() AND application_name = 'victim'`, nil, &n)
 			if n > 0 {
@@ -64,8 +64,8 @@ func TestCutConnectionsLoseNothing(t *testing.T) {
 		}
 		select {
 		case <-deadline:
-			t.Fatalf("%d messages are left; leased: %d", steady.count(t, `SELECT count(*) FROM messages`),
-				steady.count(t, `SELECT count(*) FROM messages WHERE lease <> ''`))
+			t.Fatalf("%d messages are left; leased: %d", steady.Count(t, `SELECT count(*) FROM messages`),
+				steady.Count(t, `SELECT count(*) FROM messages WHERE lease <> ''`))
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
@@ -120,7 +120,7 @@ func TestClaimWithALostAnswerIsReleased(t *testing.T) {
 		t.Errorf("got delivery %s of %s, want 1 of %s", c.count(), c.id(), id)
 	}
 	var ticket int
-	r.scan(t, `SELECT ticket FROM messages WHERE id = $1`, []any{id}, &ticket)
+	r.Scan(t, `SELECT ticket FROM messages WHERE id = $1`, []any{id}, &ticket)
 	if ticket != firstTicket+2 {
 		t.Errorf("got ticket number %d, want that of two claims", ticket)
 	}

@@ -84,12 +84,12 @@ func TestPanicParksTheMessage(t *testing.T) {
 					}
 				}
 			})
-			eventually(t, "all other work is done", func() bool {
-				return r.count(t, `SELECT count(*) FROM messages WHERE project = $1`, project) == 0
+			testdb.Eventually(t, "all other work is done", func() bool {
+				return r.Count(t, `SELECT count(*) FROM messages WHERE project = $1`, project) == 0
 			})
 			for _, work := range allWork {
 				id := workOf(t, r, hostile, work)
-				eventually(t, "message is parked", func() bool { return r.stored(t, id).Parked })
+				testdb.Eventually(t, "message is parked", func() bool { return r.stored(t, id).Parked })
 				e, err := r.Message(t.Context(), hostile, id)
 				if err != nil || e.State != StateParked || !strings.Contains(e.LastError, rescue.Code) ||
 					strings.Contains(e.LastError, "nil map") {
@@ -109,7 +109,7 @@ func TestPanicParksTheMessage(t *testing.T) {
 // addChild adds an open child of the run that a message is about.
 func (r *replica) addChild(t *testing.T, m message.Message) {
 	t.Helper()
-	r.exec(t, `
+	r.Exec(t, `
 		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, attributes, last_seq, created_at,
 			updated_at, parent_id)
 		VALUES ($1, $2, $3, 'w', 'pending', 2, '{}', 1, now(), now(), $4)`,
@@ -119,7 +119,7 @@ func (r *replica) addChild(t *testing.T, m message.Message) {
 // workOf returns the ID of the message of a piece of work.
 func workOf(t *testing.T, r *replica, p entities.Project, work message.Work) (id string) {
 	t.Helper()
-	r.scan(t, `SELECT coalesce(max(id), '') FROM messages WHERE project = $1 AND work = $2`, []any{p, work}, &id)
+	r.Scan(t, `SELECT coalesce(max(id), '') FROM messages WHERE project = $1 AND work = $2`, []any{p, work}, &id)
 	if id == "" {
 		t.Fatalf("no message for %s", work)
 	}
@@ -128,7 +128,7 @@ func workOf(t *testing.T, r *replica, p entities.Project, work message.Work) (id
 
 func blockedCode(t *testing.T, r *replica, id string) (code string) {
 	t.Helper()
-	r.scan(t, `SELECT coalesce(blocked->>'code', '') FROM messages WHERE id = $1`, []any{id}, &code)
+	r.Scan(t, `SELECT coalesce(blocked->>'code', '') FROM messages WHERE id = $1`, []any{id}, &code)
 	return code
 }
 
@@ -149,7 +149,7 @@ func TestParkedMessagesAreRetriedByHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := workOf(t, r, project, message.WorkRun)
-	eventually(t, "message is parked", func() bool { return r.stored(t, id).Parked })
+	testdb.Eventually(t, "message is parked", func() bool { return r.stored(t, id).Parked })
 	if _, err := r.Retry(t.Context(), project, id); err != nil {
 		t.Fatal(err)
 	}
@@ -172,6 +172,6 @@ func TestTasksGoOnAfterAPanic(t *testing.T) {
 	}
 	startWorker(t, w)
 	for range 3 {
-		receive(t, "a pass", passes)
+		testdb.Receive(t, "a pass", passes)
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 func (r *replica) setPaused(t testing.TB, paused bool) {
 	t.Helper()
-	r.exec(t, `INSERT INTO projects (name, paused_at) VALUES ($1, CASE WHEN $2 THEN now() END)
+	r.Exec(t, `INSERT INTO projects (name, paused_at) VALUES ($1, CASE WHEN $2 THEN now() END)
 		ON CONFLICT (name) DO UPDATE SET paused_at = excluded.paused_at`, project, paused)
 }
 
@@ -30,10 +30,10 @@ func TestPausedProjectIsNotCalled(t *testing.T) {
 	r.setPaused(t, true)
 	r.worker(t)
 	other.worker(t)
-	eventually(t, "both know", func() bool { return r.pauses.known().projects[project] && other.pauses.known().projects[project] })
+	testdb.Eventually(t, "both know", func() bool { return r.pauses.known().projects[project] && other.pauses.known().projects[project] })
 	first, second := r.send(t), other.send(t)
 	const waiting = `SELECT count(*) FROM messages WHERE lease = '' AND last_error = $1 AND due_at > now() + interval '5 minutes'`
-	eventually(t, "both messages wait", func() bool { return r.count(t, waiting, message.ProjectPaused) == 2 })
+	testdb.Eventually(t, "both messages wait", func() bool { return r.Count(t, waiting, message.ProjectPaused) == 2 })
 	for _, work := range []message.Work{message.WorkEnd, message.WorkCancel, message.WorkReport, message.WorkDeadline} {
 		if other.newWorker(t).holds(Delivery{Project: project, Work: work}) {
 			t.Errorf("work %q waits", work)
@@ -49,7 +49,7 @@ func TestPausedProjectIsNotCalled(t *testing.T) {
 	for range 2 {
 		select {
 		case <-called:
-		case <-time.After(testTimeout):
+		case <-time.After(testdb.Timeout):
 			t.Fatal("the app was not called")
 		}
 	}
@@ -64,7 +64,7 @@ func TestResumeMissesNoDelivery(t *testing.T) {
 	r := open(t, testdb.New(t))
 	w := r.newWorker(t)
 	id := r.send(t)
-	r.exec(t, `UPDATE messages SET lease = 'rh_1', due_at = now() + interval '1 minute' WHERE id = $1`, id)
+	r.Exec(t, `UPDATE messages SET lease = 'rh_1', due_at = now() + interval '1 minute' WHERE id = $1`, id)
 	r.setPaused(t, false)
 	if err := r.Resume(t.Context(), project); err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestResumeMissesNoDelivery(t *testing.T) {
 	if err := w.postpone(t.Context(), Delivery{Project: project, Lease: "rh_1"}); err != nil {
 		t.Fatal(err)
 	}
-	if n := r.count(t, `SELECT count(*) FROM messages WHERE lease = '' AND due_at <= now()`); n != 1 {
+	if n := r.Count(t, `SELECT count(*) FROM messages WHERE lease = '' AND due_at <= now()`); n != 1 {
 		t.Error("the message waits")
 	}
 }

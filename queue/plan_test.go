@@ -50,9 +50,9 @@ func fill(t testing.TB, r *replica, n int) {
 		SELECT 'wrun_' || lpad(i::text, 10, '0'), 'wait_1', 'waiting', 3, now() + interval '1 d', now(), now()
 		FROM generate_series(1, $1, 4) i`,
 	} {
-		r.exec(t, sql, n)
+		r.Exec(t, sql, n)
 	}
-	r.exec(t, `ANALYZE`)
+	r.Exec(t, `ANALYZE`)
 }
 
 func (r *replica) explain(t testing.TB, sql string, args ...any) string {

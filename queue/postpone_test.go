@@ -38,20 +38,20 @@ func TestPostponedMessageHasNotFailed(t *testing.T) {
 		r.ticketsDone(t, id, n+1)
 		var wait time.Duration
 		if count == most+2 {
-			r.scan(t, `SELECT due_at - now() FROM messages WHERE id = $1 AND first_failed_at IS NOT NULL`, []any{id}, &wait)
+			r.Scan(t, `SELECT due_at - now() FROM messages WHERE id = $1 AND first_failed_at IS NOT NULL`, []any{id}, &wait)
 			if wait > firstBackoff {
 				t.Errorf("after a failure, the message is due in %s, want at most %s", wait, firstBackoff)
 			}
-			r.exec(t, `UPDATE messages SET first_failed_at = now() - interval '1 year' WHERE id = $1`, id)
+			r.Exec(t, `UPDATE messages SET first_failed_at = now() - interval '1 year' WHERE id = $1`, id)
 		} else {
-			r.scan(t, `SELECT due_at - now() FROM messages WHERE id = $1 AND lease = '' AND last_error = ''
+			r.Scan(t, `SELECT due_at - now() FROM messages WHERE id = $1 AND lease = '' AND last_error = ''
 				AND first_failed_at IS NULL`, []any{id}, &wait)
 			if wait < time.Minute/2 || wait > time.Minute {
 				t.Errorf("the message is due in %s, want a minute", wait)
 			}
 		}
 		if count == 2 {
-			r.exec(t, `UPDATE messages SET delivery_count = $2 WHERE id = $1`, id, most)
+			r.Exec(t, `UPDATE messages SET delivery_count = $2 WHERE id = $1`, id, most)
 		}
 		r.makeDue(t, id)
 	}
@@ -86,14 +86,14 @@ func TestFenceHasTheExactCount(t *testing.T) {
 					lost = 0
 				}
 				var got []int
-				r.scan(t, `SELECT ARRAY[delivery_count, delivery_count - excused_count] FROM messages WHERE id = $1 AND lease = ''`,
+				r.Scan(t, `SELECT ARRAY[delivery_count, delivery_count - excused_count] FROM messages WHERE id = $1 AND lease = ''`,
 					[]any{id}, &got)
 				if want := []int{lost + failures, failures}; !slices.Equal(got, want) {
 					t.Errorf("%s: got deliveries and failures %v, want %v", what, got, want)
 				}
 			}
 			lease := func() {
-				r.exec(t, `UPDATE messages SET lease = id, holder = 'proc_1', delivery_count = delivery_count + 1 WHERE id = $1`, id)
+				r.Exec(t, `UPDATE messages SET lease = id, holder = 'proc_1', delivery_count = delivery_count + 1 WHERE id = $1`, id)
 			}
 			lease()
 			r.closeSession(t, r.silentProcess(t, "proc_1", time.Minute))
@@ -107,7 +107,7 @@ func TestFenceHasTheExactCount(t *testing.T) {
 				t.Fatalf("got %d, %v; want a lease released", n, err)
 			}
 			check("after a release", 2, 0)
-			r.exec(t, `UPDATE messages SET delivery_count = delivery_count + 64, parked_at = now() WHERE id = $1`, id)
+			r.Exec(t, `UPDATE messages SET delivery_count = delivery_count + 64, parked_at = now() WHERE id = $1`, id)
 			check("parked", 2, 64)
 			if _, err := r.Retry(t.Context(), project, id); err != nil {
 				t.Fatal(err)

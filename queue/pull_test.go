@@ -45,8 +45,8 @@ func (r *replica) pulls(t testing.TB) <-chan []Delivery {
 	var running sync.WaitGroup
 	running.Go(func() { r.poll(ctx, t, 10, got) })
 	t.Cleanup(func() { cancel(); running.Wait() })
-	eventually(t, "the app is registered", func() bool {
-		return r.count(t, `SELECT count(*) FROM deployments WHERE id = $1 AND url = $2 AND answered_at IS NOT NULL`,
+	testdb.Eventually(t, "the app is registered", func() bool {
+		return r.Count(t, `SELECT count(*) FROM deployments WHERE id = $1 AND url = $2 AND answered_at IS NOT NULL`,
 			deployment, PulledURL) == 1
 	})
 	return got
@@ -81,13 +81,13 @@ func TestPulledDeliveries(t *testing.T) {
 			var id string
 			if tt.before {
 				id = r.send(t)
-				eventually(t, "the message waits for its deployment", func() bool { return r.stored(t, id).LastError != "" })
+				testdb.Eventually(t, "the message waits for its deployment", func() bool { return r.stored(t, id).LastError != "" })
 			}
 			got := asked.pulls(t)
 			if !tt.before {
 				id = r.send(t)
 			}
-			list := receive(t, "a delivery", got)
+			list := testdb.Receive(t, "a delivery", got)
 			if len(list) != 1 || list[0].ID != id || string(list[0].Body) != "body" || list[0].DeliveryCount != 1 {
 				t.Fatalf("got %+v, want the first delivery of %s", list, id)
 			}
@@ -95,7 +95,7 @@ func TestPulledDeliveries(t *testing.T) {
 			if s.Lease != list[0].Lease || s.Wait > PulledLease {
 				t.Errorf("got lease %q for %s, want %q for at most %s", s.Lease, s.Wait, list[0].Lease, PulledLease)
 			}
-			if n := r.count(t, `SELECT count(*) FROM messages WHERE holder <> ''`); n > 0 {
+			if n := r.Count(t, `SELECT count(*) FROM messages WHERE holder <> ''`); n > 0 {
 				t.Error("a process holds the lease, and not the app")
 			}
 			asked.ackPulled(t, list[0])
@@ -129,7 +129,7 @@ func TestPullersRace(t *testing.T) {
 	}
 	seen := map[string]int{}
 	for len(seen) < messages {
-		for _, d := range receive(t, "deliveries", got) {
+		for _, d := range testdb.Receive(t, "deliveries", got) {
 			seen[d.ID]++
 			if seen[d.ID] > 1 || d.DeliveryCount != 1 {
 				t.Errorf("delivery %d of %s, which counts as %d", seen[d.ID], d.ID, d.DeliveryCount)
@@ -137,7 +137,7 @@ func TestPullersRace(t *testing.T) {
 			replicas[len(seen)%2].ackPulled(t, d)
 		}
 	}
-	eventually(t, "no message is left", func() bool { return replicas[0].count(t, `SELECT count(*) FROM messages`) == 0 })
+	testdb.Eventually(t, "no message is left", func() bool { return replicas[0].Count(t, `SELECT count(*) FROM messages`) == 0 })
 }
 
 // TestPulledLeaseEndsWithItsApp: a lease that the app renews lasts; otherwise the message is delivered again.
@@ -147,8 +147,8 @@ func TestPulledLeaseEndsWithItsApp(t *testing.T) {
 	r.worker(t)
 	got := r.pulls(t)
 	id := r.send(t)
-	first := receive(t, "a delivery", got)[0]
-	r.exec(t, `UPDATE messages SET due_at = now() + interval '10 s' WHERE id = $1`, id)
+	first := testdb.Receive(t, "a delivery", got)[0]
+	r.Exec(t, `UPDATE messages SET due_at = now() + interval '10 s' WHERE id = $1`, id)
 	others := world.App{Project: project, Deployment: "dpl_other"}
 	if err := r.Renew(t.Context(), others, []string{first.Lease}); err != nil {
 		t.Fatal(err)
@@ -163,14 +163,14 @@ func TestPulledLeaseEndsWithItsApp(t *testing.T) {
 		t.Errorf("%s are left of the lease after its renewal", left)
 	}
 	r.makeDue(t, id) // the app has died
-	second := receive(t, "another delivery", got)[0]
+	second := testdb.Receive(t, "another delivery", got)[0]
 	if second.ID != id || second.DeliveryCount != 2 || second.Lease == first.Lease {
 		t.Errorf("got %+v, want the second delivery of %s", second, id)
 	}
 	if err := r.Renew(t.Context(), testApp, []string{first.Lease}); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, "acknowledge the first", r.Acknowledge(t.Context(), project, first.Topic, first.Lease), message.ErrLeaseNotFound)
+	testdb.WantError(t, "acknowledge the first", r.Acknowledge(t.Context(), project, first.Topic, first.Lease), message.ErrLeaseNotFound)
 	r.ackPulled(t, second)
 	r.gone(t, id)
 }
@@ -182,7 +182,7 @@ func TestPulledMessageFails(t *testing.T) {
 	r.worker(t)
 	got := r.pulls(t)
 	id := r.send(t)
-	first := receive(t, "a delivery", got)[0]
+	first := testdb.Receive(t, "a delivery", got)[0]
 	f := Failure{Reason: "the app failed: no", Public: "the app failed", Reached: true, After: time.Hour}
 	if err := r.Nack(t.Context(), project, first.Topic, first.Lease, f); err != nil {
 		t.Fatal(err)
@@ -191,7 +191,7 @@ func TestPulledMessageFails(t *testing.T) {
 		t.Errorf("got %+v, want the failure and a backoff of an hour", s)
 	}
 	r.makeDue(t, id)
-	if second := receive(t, "another delivery", got)[0]; second.DeliveryCount != 2 {
+	if second := testdb.Receive(t, "another delivery", got)[0]; second.DeliveryCount != 2 {
 		t.Errorf("got delivery %d, want 2", second.DeliveryCount)
 	}
 }
@@ -203,11 +203,11 @@ func TestGivenBackMessageIsDeliveredAgain(t *testing.T) {
 	r.worker(t)
 	got := r.pulls(t)
 	id := r.send(t)
-	lost := receive(t, "a delivery", got)
+	lost := testdb.Receive(t, "a delivery", got)
 	if err := r.GiveBack(t.Context(), lost); err != nil {
 		t.Fatal(err)
 	}
-	again := receive(t, "another delivery", got)[0]
+	again := testdb.Receive(t, "another delivery", got)[0]
 	if again.ID != id || again.DeliveryCount != 1 || again.Lease == lost[0].Lease {
 		t.Errorf("got %+v, want the first delivery of %s", again, id)
 	}
@@ -222,11 +222,11 @@ func TestURLComesBeforePolls(t *testing.T) {
 	a := newApp(t, nil)
 	r.register(t, deployment, a.URL)
 	_, err := r.Pull(t.Context(), testApp, 1)
-	wantError(t, "pull", err, message.ErrHasURL)
+	testdb.WantError(t, "pull", err, message.ErrHasURL)
 
 	r.register(t, deployment, PulledURL)
 	id := r.send(t)
-	eventually(t, "the message waits for a poll", func() bool { return r.stored(t, id).LastError != "" })
+	testdb.Eventually(t, "the message waits for a poll", func() bool { return r.stored(t, id).LastError != "" })
 	r.register(t, deployment, a.URL)
 	if c := a.next(t); c.id() != id {
 		t.Errorf("got message %s, want %s", c.id(), id)
@@ -242,13 +242,13 @@ func TestMessageSaysThatNoAppAsks(t *testing.T) {
 	r := open(t, testdb.New(t))
 	r.worker(t)
 	r.register(t, deployment, PulledURL)
-	r.exec(t, `UPDATE deployments SET answered_at = '2026-11-20T10:00:00Z'`)
+	r.Exec(t, `UPDATE deployments SET answered_at = '2026-11-20T10:00:00Z'`)
 	id := r.send(t)
 	for _, want := range []string{
 		"no app asks for deliveries of deployment dpl_test: start it",
 		"no app asks for deliveries of deployment dpl_test since 2026-11-20T10:00:00Z: start it",
 	} {
-		eventually(t, want, func() bool { return r.stored(t, id).LastError == want })
+		testdb.Eventually(t, want, func() bool { return r.stored(t, id).LastError == want })
 		if s := r.stored(t, id); s.DeliveryCount != 0 || s.Wait < unreachedBackoff/2 {
 			t.Errorf("got %+v, want a wait that does not count", s)
 		}
@@ -267,7 +267,7 @@ func TestPollIsBounded(t *testing.T) {
 		ids[i] = r.send(t)
 	}
 	for i, mib := range []int{9, 5, 5, 1, 0, 0} {
-		r.exec(t, `UPDATE messages SET unreached_count = 1, due_at = now() + $2 * interval '1 s',
+		r.Exec(t, `UPDATE messages SET unreached_count = 1, due_at = now() + $2 * interval '1 s',
 			body = decode(repeat('00', $3), 'hex') WHERE id = $1`, ids[i], i, mib<<20)
 	}
 	for _, tt := range []struct{ slots, want int }{{6, 1}, {6, 1}, {2, 2}, {6, 2}} {
@@ -302,13 +302,13 @@ func TestBodyOfPollIsCounted(t *testing.T) {
 		got <- list
 	}()
 	var give func(*Delivery) // keeps the poll waiting
-	eventually(t, "the poll waits", func() bool { give = r.polls.Reserve(testApp); return give != nil })
+	testdb.Eventually(t, "the poll waits", func() bool { give = r.polls.Reserve(testApp); return give != nil })
 	id := r.send(t, body(strings.Repeat("x", 1<<20)))
-	eventually(t, "the app has the lease", func() bool {
-		return r.count(t, `SELECT count(*) FROM messages WHERE lease <> '' AND holder = ''`) == 1
+	testdb.Eventually(t, "the app has the lease", func() bool {
+		return r.Count(t, `SELECT count(*) FROM messages WHERE lease <> '' AND holder = ''`) == 1
 	})
 	give(nil)
-	list := receive(t, "a delivery", got)
+	list := testdb.Receive(t, "a delivery", got)
 	if len(list) != 1 || list[0].ID != id {
 		t.Fatalf("got %+v, want %s", list, id)
 	}
@@ -316,7 +316,7 @@ func TestBodyOfPollIsCounted(t *testing.T) {
 		t.Error("the memory of a body is free before its poll is answered")
 	}
 	list[0].Taken()
-	eventually(t, "the memory is free", func() bool {
+	testdb.Eventually(t, "the memory is free", func() bool {
 		free, ok := w.memory.try(project, 1<<20)
 		if ok {
 			free()
@@ -340,9 +340,9 @@ func TestPollsOfOthersGetNothing(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "both wait", func() bool { return r.count(t, `SELECT count(*) FROM deployments`) == 3 })
+	testdb.Eventually(t, "both wait", func() bool { return r.Count(t, `SELECT count(*) FROM deployments`) == 3 })
 	id := r.send(t)
-	eventually(t, "the message waits for a poll", func() bool { return r.stored(t, id).LastError != "" })
+	testdb.Eventually(t, "the message waits for a poll", func() bool { return r.stored(t, id).LastError != "" })
 	cancel()
 	running.Wait()
 	if list, err := r.Pull(t.Context(), testApp, 10); len(list) != 1 || err != nil {

@@ -13,7 +13,7 @@ import (
 // newRun creates a run that ended the given time ago; 0 creates an open run.
 func (r *replica) newRun(t *testing.T, id entities.RunID, ended time.Duration) {
 	t.Helper()
-	r.exec(t, `
+	r.Exec(t, `
 		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq,
 			created_at, updated_at, completed_at)
 		SELECT $1, $2, $4, 'order', CASE WHEN dead THEN 'failed' ELSE 'running' END, 3, 1, dead::int, now(), now(),
@@ -33,7 +33,7 @@ func TestRetentionDeletesRunsWithTheirMessages(t *testing.T) {
 		return r.send(t, append(change, delayed(time.Hour), func(m *message.Message) { m.RunID = id })...)
 	}
 	gone := []string{about("wrun_old"), about("wrun_old")}
-	r.exec(t, `UPDATE messages SET parked_at = now() WHERE id = $1`, gone[1])
+	r.Exec(t, `UPDATE messages SET parked_at = now() WHERE id = $1`, gone[1])
 	kept := []string{
 		about("wrun_new"), about("wrun_live"), about(""),
 		about("wrun_old", func(m *message.Message) { m.Project = "other" }),
@@ -47,25 +47,26 @@ func TestRetentionDeletesRunsWithTheirMessages(t *testing.T) {
 	for _, id := range kept {
 		r.stored(t, id)
 	}
-	if n := r.count(t, `SELECT count(*) FROM runs WHERE id = 'wrun_old'`); n != 0 {
+	if n := r.Count(t, `SELECT count(*) FROM runs WHERE id = 'wrun_old'`); n != 0 {
 		t.Error("the run is still there")
 	}
-	if n := r.count(t, `SELECT count(*) FROM runs`); n != 2 {
+	if n := r.Count(t, `SELECT count(*) FROM runs`); n != 2 {
 		t.Errorf("%d runs are left, want 2", n)
 	}
 }
 
-// TestAllExpiredKeysAreDeleted deletes more keys than one batch has.
+// TestAllExpiredKeysAreDeleted deletes more keys than one batch has, and none that has not expired.
 func TestAllExpiredKeysAreDeleted(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
-	r.exec(t, `
+	r.Exec(t, `
 		INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
 		SELECT 'default', 'd', 't', n::text, 'm', now() - interval '1 h' FROM generate_series(1, $1) n`, 2*keysBatch+5)
+	r.send(t, keyed("new"))
 	if err := deleteExpiredKeys(t.Context(), r.pool); err != nil {
 		t.Fatal(err)
 	}
-	if n := r.count(t, `SELECT count(*) FROM message_keys`); n != 0 {
-		t.Errorf("%d keys are left", n)
+	if n, left := r.Count(t, `SELECT count(*) FROM message_keys`), r.Count(t, `SELECT count(*) FROM message_keys WHERE key = 'new'`); n != 1 || left != 1 {
+		t.Errorf("%d keys are left, want the new one", n)
 	}
 }

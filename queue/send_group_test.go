@@ -21,7 +21,7 @@ func (r *replica) sendTogether(t *testing.T, messages ...message.Message) ([]str
 	for i, m := range messages {
 		senders.Go(func() { ids[i], errs[i] = r.Send(t.Context(), m) })
 	}
-	eventually(t, "all messages wait for a transaction", func() bool {
+	testdb.Eventually(t, "all messages wait for a transaction", func() bool {
 		_, waiting := r.Group().Load()
 		return waiting == len(messages)
 	})
@@ -33,7 +33,7 @@ func (r *replica) sendTogether(t *testing.T, messages ...message.Message) ([]str
 // transactions returns how many transactions have written the messages.
 func (r *replica) transactions(t *testing.T) int {
 	t.Helper()
-	return r.count(t, `SELECT count(DISTINCT xmin::text) FROM messages`)
+	return r.Count(t, `SELECT count(DISTINCT xmin::text) FROM messages`)
 }
 
 func TestSendsOfManyClientsShareACommit(t *testing.T) {
@@ -50,7 +50,7 @@ func TestSendsOfManyClientsShareACommit(t *testing.T) {
 		if errs[i] != nil {
 			t.Fatal(errs[i])
 		}
-		if n := r.count(t, `SELECT octet_length(body) FROM messages WHERE id = $1 AND lease = ''`, id); n != i {
+		if n := r.Count(t, `SELECT octet_length(body) FROM messages WHERE id = $1 AND lease = ''`, id); n != i {
 			t.Errorf("message %d has a body of %d bytes", i, n)
 		}
 	}
@@ -80,8 +80,8 @@ func TestRacersForAKeyInOneTransaction(t *testing.T) {
 	if ids[2] != before || ids[0] == ids[1] {
 		t.Errorf("got %s, %s and %s, want two new messages and %s", ids[0], ids[1], ids[2], before)
 	}
-	stored := r.count(t, `SELECT count(*) FROM messages WHERE id = ANY ($1)`, []string{ids[0], ids[1], before})
-	if n := r.count(t, `SELECT count(*) FROM messages`); n != 3 || stored != 3 {
+	stored := r.Count(t, `SELECT count(*) FROM messages WHERE id = ANY ($1)`, []string{ids[0], ids[1], before})
+	if n := r.Count(t, `SELECT count(*) FROM messages`); n != 3 || stored != 3 {
 		t.Errorf("%d messages are stored, %d of them under the returned IDs; want 3", n, stored)
 	}
 }
@@ -99,10 +99,10 @@ func TestFailedSendDoesNotFailTheOthers(t *testing.T) {
 		}
 	}
 	ids = slices.Delete(ids, 1, 2)
-	if n := r.count(t, `SELECT count(*) FROM messages WHERE id = ANY ($1)`, ids); n != len(ids) {
+	if n := r.Count(t, `SELECT count(*) FROM messages WHERE id = ANY ($1)`, ids); n != len(ids) {
 		t.Errorf("%d messages are stored, want %d", n, len(ids))
 	}
-	if n := r.count(t, `SELECT count(*) FROM message_keys WHERE key = 'bad'`); n != 0 {
+	if n := r.Count(t, `SELECT count(*) FROM message_keys WHERE key = 'bad'`); n != 0 {
 		t.Error("the key of the refused message is taken")
 	}
 }
@@ -111,7 +111,7 @@ func TestFailedSendDoesNotFailTheOthers(t *testing.T) {
 func TestLostCommitOfSharedSendsStoresNothing(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
-	r.exec(t, `
+	r.Exec(t, `
 		CREATE FUNCTION crash() RETURNS trigger LANGUAGE plpgsql AS
 			'BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NEW; END';
 		CREATE TRIGGER crash BEFORE INSERT ON message_keys FOR EACH ROW WHEN (NEW.key = 'z') EXECUTE FUNCTION crash()`)
@@ -121,7 +121,7 @@ func TestLostCommitOfSharedSendsStoresNothing(t *testing.T) {
 			t.Errorf("message %d: got no error", i)
 		}
 	}
-	if n := r.count(t, `SELECT count(*) FROM messages`) + r.count(t, `SELECT count(*) FROM message_keys`); n != 0 {
+	if n := r.Count(t, `SELECT count(*) FROM messages`) + r.Count(t, `SELECT count(*) FROM message_keys`); n != 0 {
 		t.Errorf("%d rows are left, want none", n)
 	}
 }
@@ -133,7 +133,7 @@ func TestLargeMessagesAreSentAlone(t *testing.T) {
 	resume := r.Group().Pause()
 	defer resume()
 	id := r.send(t, body(strings.Repeat("x", smallBody+1)))
-	if n := r.count(t, `SELECT octet_length(body) FROM messages WHERE id = $1`, id); n != smallBody+1 {
+	if n := r.Count(t, `SELECT octet_length(body) FROM messages WHERE id = $1`, id); n != smallBody+1 {
 		t.Errorf("the stored body has %d bytes, want %d", n, smallBody+1)
 	}
 }

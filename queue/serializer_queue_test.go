@@ -19,7 +19,7 @@ func of(id entities.RunID) func(*message.Message) { return func(m *message.Messa
 func (r *replica) run(t *testing.T, version int) entities.RunID {
 	t.Helper()
 	id := entities.NewRunID(time.Now())
-	r.exec(t, `
+	r.Exec(t, `
 		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq,
 			created_at, updated_at)
 		VALUES ($1, $2, $3, 'order', 'running', $4, 1, 0, now(), now())`, id, project, deployment, version)
@@ -50,8 +50,8 @@ func holding(t *testing.T, r *replica) (a *app, letGo chan struct{}) {
 // leased waits until n messages are leased.
 func (r *replica) leased(t *testing.T, n int) {
 	t.Helper()
-	eventually(t, "messages are leased", func() bool {
-		return r.count(t, `SELECT count(*) FROM messages WHERE lease <> ''`) == n
+	testdb.Eventually(t, "messages are leased", func() bool {
+		return r.Count(t, `SELECT count(*) FROM messages WHERE lease <> ''`) == n
 	})
 }
 
@@ -65,7 +65,7 @@ func (s *serializer) state() (waiting, queues int) {
 // waitUntilWaiting waits until n messages wait in the serializer.
 func (w *deliverer) waitUntilWaiting(t *testing.T, n int) {
 	t.Helper()
-	eventually(t, "messages wait in the serializer", func() bool {
+	testdb.Eventually(t, "messages wait in the serializer", func() bool {
 		waiting, _ := w.serializer.state()
 		return waiting == n
 	})
@@ -87,7 +87,7 @@ func TestWakeUpsOfARunAreSerialized(t *testing.T) {
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				if _, err := started.Run(context.Background(), testTimeout, testTimeout); err != nil {
+				if _, err := started.Run(context.Background(), testdb.Timeout, testdb.Timeout); err != nil {
 					t.Error(err)
 				}
 			}()
@@ -125,13 +125,13 @@ func TestWakeUpsOfARunAreSerialized(t *testing.T) {
 				called = append(called, a.next(t).id())
 			}
 			letGo <- struct{}{}
-			eventually(t, "all are acknowledged", func() bool { return r.count(t, `SELECT count(*) FROM messages`) == 0 })
+			testdb.Eventually(t, "all are acknowledged", func() bool { return r.Count(t, `SELECT count(*) FROM messages`) == 0 })
 			for _, id := range sent {
 				if i := slices.Index(called, id); i < 0 || slices.Contains(called[i+1:], id) {
 					t.Errorf("message %s was not called once: %v", id, called)
 				}
 			}
-			eventually(t, "no line is left", func() bool {
+			testdb.Eventually(t, "no line is left", func() bool {
 				_, lines := w.serializer.state()
 				return lines == 0
 			})
@@ -177,7 +177,7 @@ func TestStoppingServerReleasesWaitingWakeUps(t *testing.T) {
 	w.waitUntilWaiting(t, 1)
 	stopped := make(chan error, 1)
 	go func() { stopped <- w.Stop(context.Background()) }()
-	eventually(t, "it is released", func() bool { return r.stored(t, waiting).Lease == "" })
+	testdb.Eventually(t, "it is released", func() bool { return r.stored(t, waiting).Lease == "" })
 	if s := r.stored(t, waiting); s.DeliveryCount != 0 || s.Wait > 0 || s.LastError != "" {
 		t.Errorf("got %+v, want it due as if for the first time", s)
 	}
@@ -189,7 +189,7 @@ func TestStoppingServerReleasesWaitingWakeUps(t *testing.T) {
 		t.Errorf("got delivery %s of %s, want 1 of %s", c.count(), c.id(), waiting)
 	}
 	close(letGo)
-	if err := receive(t, "the end of the first server", stopped); err != nil {
+	if err := testdb.Receive(t, "the end of the first server", stopped); err != nil {
 		t.Error(err)
 	}
 	r.gone(t, first)

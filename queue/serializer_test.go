@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
 // wake returns the delivery of a wake-up, with changes.
@@ -300,7 +302,7 @@ func TestSerializerUnderContention(t *testing.T) {
 	t.Parallel()
 	const racers = 200
 	s := newSerializer(4 * racers)
-	s.hold, s.maxWait = testTimeout, testTimeout
+	s.hold, s.maxWait = testdb.Timeout, testdb.Timeout
 	var now, called, failed atomic.Int64
 	race(racers, func(i int) struct{} {
 		ctx, cancel := context.WithCancel(t.Context())

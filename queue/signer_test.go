@@ -27,11 +27,11 @@ type signers struct {
 	keys  []admin.SigningKeySecret
 	err   error
 	reads int
-	log   *logs
+	log   *testdb.Log
 }
 
 func newSigners() *signers {
-	s := &signers{at: time.Unix(1_000_000, 0), log: &logs{}}
+	s := &signers{at: time.Unix(1_000_000, 0), log: &testdb.Log{}}
 	s.Signer = &Signer{
 		read: func(context.Context, entities.Project) ([]admin.SigningKeySecret, error) {
 			s.mu.Lock()
@@ -83,7 +83,7 @@ func TestSigningKeysAreCachedForSeconds(t *testing.T) {
 	s := newSigners()
 	const warning = "calls are not signed"
 	s.wantKeys(t, "no keys", 0, 1)
-	if !s.log.contains(warning) {
+	if !s.log.Contains(warning) {
 		t.Error("the log does not say that there are no keys")
 	}
 	one := []admin.SigningKeySecret{{ID: "skey_1", Secret: admin.NewSigningSecret()}}
@@ -97,9 +97,7 @@ func TestSigningKeysAreCachedForSeconds(t *testing.T) {
 	s.wantKeys(t, "none any more", 0, 4)
 	s.after(keysTime, nil)
 	s.wantKeys(t, "still none", 0, 5)
-	s.log.mu.Lock()
-	defer s.log.mu.Unlock()
-	if n := strings.Count(s.log.b.String(), warning); n != 2 {
+	if n := s.log.Count(warning); n != 2 {
 		t.Errorf("the log says so %d times, want once for each change", n)
 	}
 }
@@ -197,7 +195,7 @@ func TestDeliveriesAreSigned(t *testing.T) {
 		a, got := verifyingApp(t, tt.key)
 		r.register(t, name, a.URL+"/base")
 		r.send(t, body(tt.body), func(m *message.Message) { m.DeploymentID = name })
-		if v := receive(t, "a call", got); !errors.Is(v.err, tt.want) || v.body != len(tt.body) {
+		if v := testdb.Receive(t, "a call", got); !errors.Is(v.err, tt.want) || v.body != len(tt.body) {
 			t.Errorf("%s: got %v with %d bytes, want %v", name, v.err, v.body, tt.want)
 		}
 	}

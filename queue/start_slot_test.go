@@ -57,7 +57,7 @@ func TestLongWorkLeavesStartSlots(t *testing.T) {
 		if _, err := r.SendAll(t.Context(), []message.Message{signal}); err != nil {
 			t.Fatal(err)
 		}
-		receive(t, "work", begun)
+		testdb.Receive(t, "work", begun)
 	}
 	r.gone(t, r.send(t))
 }

@@ -66,13 +66,13 @@ func TestStrandedRuns(t *testing.T) {
 		"message pending": {started(func(t *testing.T, run testRun) { run.send(t, about(run)) }), ""},
 		"message leased": {started(func(t *testing.T, run testRun) {
 			run.send(t, about(run))
-			run.exec(t, `UPDATE messages SET lease = 'rh_1'`)
+			run.Exec(t, `UPDATE messages SET lease = 'rh_1'`)
 		}), ""},
 		"message parked":         {started(func(t *testing.T, run testRun) { run.park(t, run.send(t, about(run))) }), ""},
 		"message of another run": {started(func(t *testing.T, run testRun) { run.send(t) }), "waits for nothing"},
 		"nothing to wait for":    {started(func(*testing.T, testRun) {}), "waits for nothing"},
 		"something happened just now": {started(func(t *testing.T, run testRun) {
-			run.exec(t, `UPDATE runs SET updated_at = now()`)
+			run.Exec(t, `UPDATE runs SET updated_at = now()`)
 		}), ""},
 		"ended":                 {started(func(t *testing.T, run testRun) { run.happens(t, entities.EventRunCompleted, "") }), ""},
 		"step pending":          {stepped(entities.EventStepCreated), "step step_1 is pending"},
@@ -163,15 +163,15 @@ func TestStrandedRuns(t *testing.T) {
 		"in time, sleep":         {backstopped(slept(30 * 24 * time.Hour)), ""},
 		"in time, hook":          {backstopped(hooked(func(*testing.T, testRun, func()) {})), ""},
 		"in time, delay just over": {started(func(t *testing.T, run testRun) {
-			run.exec(t, `UPDATE messages SET due_at = now() WHERE id = $1`, run.send(t, about(run), delayed(time.Hour)))
+			run.Exec(t, `UPDATE messages SET due_at = now() WHERE id = $1`, run.send(t, about(run), delayed(time.Hour)))
 		}), ""},
 		"late, but one is leased": {backstopped(started(func(t *testing.T, run testRun) {
 			id := run.send(t, about(run))
-			run.exec(t, `UPDATE messages SET lease = 'rh_1', due_at = now() + interval '1 h' WHERE id = $1`, id)
+			run.Exec(t, `UPDATE messages SET lease = 'rh_1', due_at = now() + interval '1 h' WHERE id = $1`, id)
 		})), ""},
 		"late, but one is retried by the queue": {backstopped(started(func(t *testing.T, run testRun) {
 			id := run.send(t, about(run))
-			run.exec(t, `UPDATE messages SET delivery_count = 9, due_at = now() + interval '5 min' WHERE id = $1`, id)
+			run.Exec(t, `UPDATE messages SET delivery_count = 9, due_at = now() + interval '5 min' WHERE id = $1`, id)
 		})), ""},
 		"late, but one is parked": {backstopped(started(func(t *testing.T, run testRun) {
 			run.park(t, run.send(t, about(run)))
@@ -181,7 +181,7 @@ func TestStrandedRuns(t *testing.T) {
 			t.Parallel()
 			r := withoutHints(t, testdb.New(t))
 			run := tt.setup(t, r)
-			before := r.count(t, `SELECT count(*) FROM messages WHERE project = $1`, project)
+			before := r.Count(t, `SELECT count(*) FROM messages WHERE project = $1`, project)
 			e := run.explain(t)
 			if (e.Verdict == why.VerdictStranded) != (tt.reason != "") || len(e.Reasons) == 0 && e.Verdict != why.VerdictEnded {
 				t.Errorf("got verdict %s and reasons %+v, want the sweeper's opinion", e.Verdict, e.Reasons)
@@ -191,7 +191,7 @@ func TestStrandedRuns(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			sent := r.count(t, `SELECT count(*) FROM messages WHERE project = $1`, project) - before
+			sent := r.Count(t, `SELECT count(*) FROM messages WHERE project = $1`, project) - before
 			if tt.reason == "" {
 				if len(woken) != 0 || sent != 0 || g.StrandedRuns != 0 {
 					t.Errorf("got %+v, want it left alone", woken)

@@ -20,11 +20,11 @@ func TestRunThatCannotBeWokenDoesNotStopOthers(t *testing.T) {
 			t.Parallel()
 			r := withoutHints(t, testdb.New(t))
 			first, bad, last := r.created(t), r.created(t), r.created(t)
-			r.exec(t, damage, bad.RunID)
+			r.Exec(t, damage, bad.RunID)
 			lost := r.claimed(t, "proc_gone")
-			r.exec(t, `DELETE FROM processes`)
-			var l logs
-			s := r.newWorker(t, func(o *WorkerOptions) { o.Logger = l.logger() }).sweeper
+			r.Exec(t, `DELETE FROM processes`)
+			var l testdb.Log
+			s := r.newWorker(t, func(o *WorkerOptions) { o.Logger = l.Logger() }).sweeper
 			s.Interval = 0
 			woken, err := s.Sweep(t.Context())
 			if err != nil {
@@ -37,7 +37,7 @@ func TestRunThatCannotBeWokenDoesNotStopOthers(t *testing.T) {
 			if diff := cmp.Diff(map[entities.RunID]bool{first.RunID: true, last.RunID: true}, got); diff != "" {
 				t.Errorf("woken (-want +got):\n%s", diff)
 			}
-			if !l.contains(string(bad.RunID)) {
+			if !l.Contains(string(bad.RunID)) {
 				t.Error("nothing is logged about the run that cannot be woken")
 			}
 			if g, err := r.Gauges(t.Context()); err != nil || g.StrandedRuns != 3 {
@@ -54,8 +54,8 @@ func TestOrphanedLeasesAreReleasedIfTheSweepFails(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
 	lost := r.claimed(t, "proc_gone")
-	r.exec(t, `DELETE FROM processes`)
-	r.exec(t, `ALTER TABLE run_wakes RENAME TO elsewhere`)
+	r.Exec(t, `DELETE FROM processes`)
+	r.Exec(t, `ALTER TABLE run_wakes RENAME TO elsewhere`)
 	if woken, err := r.newWorker(t).sweeper.Sweep(t.Context()); err == nil {
 		t.Fatalf("got %+v, want the pass to fail", woken)
 	}
@@ -70,9 +70,9 @@ func TestBatchThatFailsDoesNotStopTheRound(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
 	bad, good := r.created(t), r.created(t)
-	r.exec(t, `
+	r.Exec(t, `
 		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$`)
-	r.exec(t, `
+	r.Exec(t, `
 		CREATE TRIGGER refuse BEFORE INSERT ON run_wakes FOR EACH ROW
 		WHEN (NEW.run_id = '`+string(bad.RunID)+`') EXECUTE FUNCTION refuse()`)
 	s := r.newWorker(t).sweeper
@@ -83,7 +83,7 @@ func TestBatchThatFailsDoesNotStopTheRound(t *testing.T) {
 	if woken, err := s.Sweep(t.Context()); err != nil || len(woken) != 1 || woken[0].ID != good.RunID {
 		t.Errorf("got %+v, %v; want the next run woken", woken, err)
 	}
-	if n := r.count(t, `SELECT count(*) FROM run_wakes WHERE run_id = $1`, bad.RunID); n != 0 {
+	if n := r.Count(t, `SELECT count(*) FROM run_wakes WHERE run_id = $1`, bad.RunID); n != 0 {
 		t.Errorf("the pass that failed left %d rows", n)
 	}
 }

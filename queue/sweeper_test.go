@@ -120,7 +120,7 @@ func TestWokenRunIsContinuedByItsClient(t *testing.T) {
 	run := r.created(t)
 	w := r.newWorker(t)
 	w.sweeper.Interval = 50 * time.Millisecond
-	r.exec(t, `UPDATE sweeper SET due_at = now()`)
+	r.Exec(t, `UPDATE sweeper SET due_at = now()`)
 	startWorker(t, w)
 	c := a.next(t)
 	want := map[string]any{
@@ -178,8 +178,8 @@ func TestRepeatedWakeUpsBackOff(t *testing.T) {
 	r := withoutHints(t, testdb.New(t))
 	run := r.started(t)
 	later := func(d time.Duration) {
-		r.exec(t, `UPDATE run_wakes SET repaired_at = repaired_at - $1::interval`, d)
-		r.exec(t, `DELETE FROM messages`) // acknowledged without effect
+		r.Exec(t, `UPDATE run_wakes SET repaired_at = repaired_at - $1::interval`, d)
+		r.Exec(t, `DELETE FROM messages`) // acknowledged without effect
 	}
 	r.sweep(t)
 	for i, backoff := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
@@ -236,7 +236,7 @@ func TestLostStepMessageCanBeSentAgain(t *testing.T) {
 		ids[i] = r.send(t, m)
 	}
 	alive := r.send(t, on(flow, "step_1:alive"), func(m *message.Message) { m.RunID = "" })
-	r.exec(t, `DELETE FROM messages WHERE run_id = $1`, run.RunID)
+	r.Exec(t, `DELETE FROM messages WHERE run_id = $1`, run.RunID)
 	if woken := r.sweep(t); len(woken) != 1 || woken[0].ID != run.RunID {
 		t.Fatalf("got %+v, want the run woken", woken)
 	}
@@ -272,13 +272,13 @@ func TestSweepersShareOneRound(t *testing.T) {
 			t.Fatal("it was never found")
 		}
 	}
-	r.exec(t, `DELETE FROM messages WHERE run_id = $1`, runs[0])
+	r.Exec(t, `DELETE FROM messages WHERE run_id = $1`, runs[0])
 	if woken := r.sweep(t, small); len(woken) != 1 || string(woken[0].ID) != runs[0] {
 		t.Errorf("got %+v, want the round to start again", woken)
 	}
 	// A sweeper whose pass is not due does nothing.
-	r.exec(t, `UPDATE sweeper SET due_at = now() + interval '1 h'`)
-	r.exec(t, `DELETE FROM messages`)
+	r.Exec(t, `UPDATE sweeper SET due_at = now() + interval '1 h'`)
+	r.Exec(t, `DELETE FROM messages`)
 	if woken := r.sweep(t, small); len(woken) != 0 {
 		t.Errorf("got %+v of a pass that was not due", woken)
 	}
@@ -309,10 +309,10 @@ func TestRacersWakeARunOnce(t *testing.T) {
 			total += n
 		}
 	}
-	for r.count(t, `SELECT count(*) FROM messages`) < runs {
+	for r.Count(t, `SELECT count(*) FROM messages`) < runs {
 		total += len(r.sweep(t))
 	}
-	doubled := r.count(t, `SELECT count(*) FROM (SELECT FROM messages GROUP BY run_id HAVING count(*) <> 1) d`)
+	doubled := r.Count(t, `SELECT count(*) FROM (SELECT FROM messages GROUP BY run_id HAVING count(*) <> 1) d`)
 	if total != runs || doubled != 0 {
 		t.Errorf("%d were woken, %d of them more than once; want each of %d once", total, doubled, runs)
 	}
@@ -323,8 +323,8 @@ func TestSweepIsAtomic(t *testing.T) {
 	r := withoutHints(t, testdb.New(t))
 	r.started(t)
 	var due time.Time
-	r.scan(t, `SELECT due_at FROM sweeper`, nil, &due)
-	r.exec(t, `
+	r.Scan(t, `SELECT due_at FROM sweeper`, nil, &due)
+	r.Exec(t, `
 		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
 		CREATE TRIGGER refuse BEFORE UPDATE OF cursor ON sweeper FOR EACH ROW EXECUTE FUNCTION refuse()`)
 	sweeper := r.newWorker(t).sweeper
@@ -332,7 +332,7 @@ func TestSweepIsAtomic(t *testing.T) {
 	if woken, err := sweeper.Sweep(t.Context()); err == nil || len(woken) > 0 {
 		t.Errorf("got %+v, %v; want an error", woken, err)
 	}
-	left := r.count(t, `
+	left := r.Count(t, `
 		SELECT (SELECT count(*) FROM messages) + (SELECT count(*) FROM run_wakes) + (SELECT count(*) FROM river_job)
 			+ (SELECT count(*) FROM sweeper WHERE due_at <> $1)`, due)
 	if left != 0 {

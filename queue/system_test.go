@@ -1,14 +1,11 @@
 package queue
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"sync"
 	"testing"
 	"time"
@@ -30,15 +27,15 @@ const (
 	project    = entities.DefaultProject
 	topic      = "__wkf_workflow_test"
 	deployment = "dpl_test"
-	// testTimeout is how long a test waits for an event that must happen. It is long because machines can be busy.
-	testTimeout = 3 * time.Minute
 )
 
 // replica has the parts of one server process: connections, a hub and a queue.
 type replica struct {
+	testdb.Rows
+	*Queue
+
 	pool *pgxpool.Pool
 	hub  *pg.Hub
-	*Queue
 }
 
 // open starts a replica on the database, which is closed when the test ends.
@@ -58,26 +55,13 @@ func open(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *replica {
 // withoutHints opens a replica whose hub neither sends nor receives hints.
 func withoutHints(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *replica {
 	t.Helper()
-	pool := testdb.Connect(t, withConnections(t, dsn), options...)
+	pool := testdb.Connect(t, dsn, append([]func(*pgxpool.Config){testdb.Few}, options...)...)
 	hub := pg.NewHub(pool, "stepwell", slog.New(slog.DiscardHandler))
 	q, err := New(pool, migrations.DefaultSchema, hub)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &replica{pool: pool, hub: hub, Queue: q}
-}
-
-// withConnections limits the pools, so that parallel tests do not use all connections of the server.
-func withConnections(t testing.TB, dsn string) string {
-	t.Helper()
-	u, err := url.Parse(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	values := u.Query()
-	values.Set("pool_max_conns", "10")
-	u.RawQuery = values.Encode()
-	return u.String()
+	return &replica{pool: pool, hub: hub, Rows: testdb.In(pool), Queue: q}
 }
 
 // loopback allows calls to the tests' apps.
@@ -94,7 +78,7 @@ func loopback(t testing.TB) egress.Allowed {
 func (r *replica) newWorker(t testing.TB, configure ...func(*WorkerOptions)) *Worker {
 	t.Helper()
 	o := WorkerOptions{
-		Deliveries: 100, MaxDeliveries: 50, BodyMemory: 64 << 20, Grace: testTimeout, Logger: slog.New(slog.DiscardHandler),
+		Deliveries: 100, MaxDeliveries: 50, BodyMemory: 64 << 20, Grace: testdb.Timeout, Logger: slog.New(slog.DiscardHandler),
 		Allowed: loopback(t),
 	}
 	for _, c := range configure {
@@ -175,33 +159,11 @@ func (r *replica) send(t testing.TB, options ...func(*message.Message)) string {
 	return id
 }
 
-func (r *replica) exec(t testing.TB, sql string, args ...any) {
-	t.Helper()
-	if _, err := r.pool.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-}
-
 // makeDue makes a message due, as if its delay, backoff or lease were over.
 func (r *replica) makeDue(t testing.TB, id string) {
 	t.Helper()
-	r.exec(t, `UPDATE messages SET due_at = now() WHERE id = $1 AND parked_at IS NULL`, id)
+	r.Exec(t, `UPDATE messages SET due_at = now() WHERE id = $1 AND parked_at IS NULL`, id)
 	r.hub.Publish(timerTopic)
-}
-
-// scan reads one row into one or more variables.
-func (r *replica) scan(t testing.TB, sql string, args []any, into ...any) {
-	t.Helper()
-	if err := r.pool.QueryRow(t.Context(), sql, args...).Scan(into...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-}
-
-func (r *replica) count(t testing.TB, sql string, args ...any) int {
-	t.Helper()
-	var n int
-	r.scan(t, sql, args, &n)
-	return n
 }
 
 // stored has the columns of a message's row that tests check.
@@ -218,7 +180,7 @@ type stored struct {
 func (r *replica) stored(t testing.TB, id string) stored {
 	t.Helper()
 	var s stored
-	r.scan(t, `
+	r.Scan(t, `
 		SELECT ticket, lease, delivery_count, last_error, parked_at IS NOT NULL, due_at - clock_timestamp()
 		FROM messages WHERE id = $1`, []any{id},
 		&s.Ticket, &s.Lease, &s.DeliveryCount, &s.LastError, &s.Parked, &s.Wait)
@@ -228,8 +190,8 @@ func (r *replica) stored(t testing.TB, id string) stored {
 // gone waits until the message has been deleted.
 func (r *replica) gone(t testing.TB, id string) {
 	t.Helper()
-	eventually(t, "message is gone", func() bool {
-		return r.count(t, `SELECT count(*) FROM messages WHERE id = $1`, id) == 0
+	testdb.Eventually(t, "message is gone", func() bool {
+		return r.Count(t, `SELECT count(*) FROM messages WHERE id = $1`, id) == 0
 	})
 }
 
@@ -238,33 +200,6 @@ func (r *replica) ack(t testing.TB, c call) {
 	t.Helper()
 	if err := r.Acknowledge(context.Background(), project, c.topic(), c.handle()); err != nil {
 		t.Errorf("acknowledge %s: %v", c.id(), err)
-	}
-}
-
-// eventually waits until ok returns true.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.After(testTimeout)
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	for !ok() {
-		select {
-		case <-ticker.C:
-		case <-deadline:
-			t.Fatalf("waited %s, but not: %s", testTimeout, what)
-		}
-	}
-}
-
-// receive waits for an item on the channel.
-func receive[T any](t testing.TB, what string, c <-chan T) T {
-	t.Helper()
-	select {
-	case item := <-c:
-		return item
-	case <-time.After(testTimeout):
-		t.Fatalf("waited %s without getting %s", testTimeout, what)
-		panic("unreachable")
 	}
 }
 
@@ -308,7 +243,7 @@ func newApp(t testing.TB, answer func(http.ResponseWriter, *http.Request, call))
 // next waits for the next call.
 func (a *app) next(t testing.TB) call {
 	t.Helper()
-	return receive(t, "a call", a.calls)
+	return testdb.Receive(t, "a call", a.calls)
 }
 
 // status answers every call with a status.
@@ -316,35 +251,7 @@ func status(code int) func(http.ResponseWriter, *http.Request, call) {
 	return func(w http.ResponseWriter, _ *http.Request, _ call) { w.WriteHeader(code) }
 }
 
-// wantError fails the test unless err is want.
-func wantError(t testing.TB, what string, err, want error) {
-	t.Helper()
-	if !errors.Is(err, want) {
-		t.Errorf("%s: got error %v, want %v", what, err, want)
-	}
-}
-
 // callOf returns the call of a run's function under the lease.
 func callOf(run entities.RunID, lease string) token.Call {
 	return token.Call{Project: project, RunID: run, Invocation: lease}
 }
-
-// logs is a log that a test can read while it is being written.
-type logs struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logs) contains(s string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return bytes.Contains(l.b.Bytes(), []byte(s))
-}
-
-func (l *logs) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }

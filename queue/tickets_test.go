@@ -18,7 +18,7 @@ func TestTicketsHaveTheDatabasesTimes(t *testing.T) {
 	r.send(t)
 	r.issue(t)
 	// A ticket is issued in the transaction that makes its message wait for it.
-	if n := r.count(t, `
+	if n := r.Count(t, `
 		SELECT count(*) FROM river_job j JOIN messages m ON m.id = j.args->>'message'
 		WHERE j.scheduled_at = m.due_at - $1::interval AND j.created_at = j.scheduled_at`, ticketTime); n != 1 {
 		t.Errorf("got %d tickets with the time of their transaction, want 1", n)
@@ -31,7 +31,7 @@ func TestTicketsHaveTheDatabasesTimes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := r.count(t, `SELECT count(*) FROM river_job WHERE scheduled_at = $1 AND state = 'available'`, at); n != 1 {
+	if n := r.Count(t, `SELECT count(*) FROM river_job WHERE scheduled_at = $1 AND state = 'available'`, at); n != 1 {
 		t.Errorf("got %d tickets with the given time, want 1", n)
 	}
 }

@@ -35,7 +35,7 @@ func (r testRun) reason(t testing.TB, kind why.Kind) (first why.Reason) {
 			t.Logf("the last explanation: %+v", e)
 		}
 	})
-	eventually(t, "the run has the reason "+string(kind), func() bool {
+	testdb.Eventually(t, "the run has the reason "+string(kind), func() bool {
 		e = r.explain(t)
 		if len(e.Reasons) > 0 {
 			first = e.Reasons[0]
@@ -75,8 +75,8 @@ func TestRunsOfTheWorkflowSDKAreExplained(t *testing.T) {
 	if got := run.reason(t, why.FunctionFails); !strings.Contains(got.Error.Message, "500") {
 		t.Errorf("got %+v", got)
 	}
-	eventually(t, "the message is parked", func() bool { // unless it is being delivered
-		r.exec(t, `UPDATE messages SET parked_at = now() WHERE lease = ''`)
+	testdb.Eventually(t, "the message is parked", func() bool { // unless it is being delivered
+		r.Exec(t, `UPDATE messages SET parked_at = now() WHERE lease = ''`)
 		return r.stored(t, id).Parked
 	})
 	parked := run.reason(t, why.Parked)
@@ -120,8 +120,8 @@ func TestStrandedIsWhatTheSweeperFinds(t *testing.T) {
 	r := withoutHints(t, testdb.New(t))
 	stranded, others := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
-		r.exec(t, `DELETE FROM messages`)
-		r.exec(t, `DELETE FROM runs`)
+		r.Exec(t, `DELETE FROM messages`)
+		r.Exec(t, `DELETE FROM runs`)
 		run := r.created(t)
 		run.happenRandomly(t, rt)
 		for range rapid.IntRange(0, 2).Draw(rt, "messages") {
@@ -133,8 +133,8 @@ func TestStrandedIsWhatTheSweeperFinds(t *testing.T) {
 				``, `DELETE FROM messages WHERE id = $1`, `UPDATE messages SET lease = 'rh_1' WHERE id = $1`,
 				`UPDATE messages SET parked_at = now() WHERE id = $1`, `UPDATE messages SET last_error = 'x' WHERE id = $1`,
 			}).Draw(rt, "state"); change != "" {
-				r.exec(t, `DELETE FROM messages WHERE lease = 'rh_1'`)
-				r.exec(t, change, id)
+				r.Exec(t, `DELETE FROM messages WHERE lease = 'rh_1'`)
+				r.Exec(t, change, id)
 			}
 		}
 		e := run.explain(t)

@@ -40,15 +40,15 @@ func TestDeliveriesUnderWayHoldNoConnections(t *testing.T) {
 		arrived.Wait()
 		close(all)
 	}()
-	receive(t, "all deliveries at once", all)
-	if got := r.count(t, `SELECT count(*) FROM messages WHERE lease <> '' AND delivery_count = 1`); got != messages {
+	testdb.Receive(t, "all deliveries at once", all)
+	if got := r.Count(t, `SELECT count(*) FROM messages WHERE lease <> '' AND delivery_count = 1`); got != messages {
 		t.Errorf("got %d messages leased, want all %d", got, messages)
 	}
 	if got := r.pool.Stat().MaxConns(); got != 10 {
 		t.Errorf("got a pool of %d connections, want 10", got)
 	}
 	close(release)
-	eventually(t, "all are acknowledged", func() bool { return r.count(t, `SELECT count(*) FROM messages`) == 0 })
+	testdb.Eventually(t, "all are acknowledged", func() bool { return r.Count(t, `SELECT count(*) FROM messages`) == 0 })
 	if got := len(a.calls); got != messages {
 		t.Errorf("got %d calls, want %d", got, messages)
 	}
@@ -73,14 +73,14 @@ func TestWorkerDeliversNoMoreThanAllowedAtOnce(t *testing.T) {
 		a.next(t)
 	}
 	// River polls each second; two polls later there must still be no fourth delivery.
-	eventually(t, "River has fetched again", func() bool {
-		return r.count(t, `SELECT count(*) FROM messages WHERE created_at < clock_timestamp() - interval '2 s'`) == 10
+	testdb.Eventually(t, "River has fetched again", func() bool {
+		return r.Count(t, `SELECT count(*) FROM messages WHERE created_at < clock_timestamp() - interval '2 s'`) == 10
 	})
-	if got := r.count(t, `SELECT count(*) FROM messages WHERE lease <> ''`); got != limit {
+	if got := r.Count(t, `SELECT count(*) FROM messages WHERE lease <> ''`); got != limit {
 		t.Errorf("got %d deliveries at once, want %d", got, limit)
 	}
 	close(release)
-	eventually(t, "all are acknowledged", func() bool { return r.count(t, `SELECT count(*) FROM messages`) == 0 })
+	testdb.Eventually(t, "all are acknowledged", func() bool { return r.Count(t, `SELECT count(*) FROM messages`) == 0 })
 }
 
 // stopping stops the worker in the background; the channels are closed when Stop is called and when it returns.
@@ -124,7 +124,7 @@ func TestStopWaitsForDeliveries(t *testing.T) {
 	slow := other.send(t, body("slow"))
 	a.next(t)
 	began, ended := stopping(context.Background(), t, w)
-	receive(t, "the start of Stop", began)
+	testdb.Receive(t, "the start of Stop", began)
 	other.worker(t)
 	for range 20 { // which takes a while
 		other.gone(t, other.send(t))
@@ -137,7 +137,7 @@ func TestStopWaitsForDeliveries(t *testing.T) {
 	default:
 	}
 	close(release)
-	receive(t, "Stop to end", ended)
+	testdb.Receive(t, "Stop to end", ended)
 	other.gone(t, slow)
 	if got, want := len(a.calls), 20; got != want {
 		t.Errorf("got %d more calls, want %d", got, want)
@@ -181,10 +181,10 @@ func TestStopLeavesLeasesWithFunctions(t *testing.T) {
 				t.Errorf("%s: got %+v after Stop, want the lease of delivery 1 for %s", name, got, leftLease)
 			}
 		}
-		if got := other.count(t, `SELECT count(*) FROM river_job WHERE state = 'running'`); got != 0 {
+		if got := other.Count(t, `SELECT count(*) FROM river_job WHERE state = 'running'`); got != 0 {
 			t.Errorf("%s: got %d tickets in use after Stop, want none", name, got)
 		}
-		if got := other.count(t, `SELECT count(*) FROM processes`); got != 0 {
+		if got := other.Count(t, `SELECT count(*) FROM processes`); got != 0 {
 			t.Errorf("%s: got %d processes after Stop, want none", name, got)
 		}
 		other.worker(t)
@@ -213,8 +213,8 @@ func TestNoDeliveryBeginsAfterStop(t *testing.T) {
 	stop(t, w)
 	id, later := r.send(t), r.send(t, delayed(time.Millisecond))
 	// Longer than every poll interval of a worker.
-	eventually(t, "the messages are old", func() bool {
-		return r.count(t, `SELECT count(*) FROM messages WHERE created_at < clock_timestamp() - interval '1500 ms'`) == 2
+	testdb.Eventually(t, "the messages are old", func() bool {
+		return r.Count(t, `SELECT count(*) FROM messages WHERE created_at < clock_timestamp() - interval '1500 ms'`) == 2
 	})
 	for _, id := range []string{id, later} {
 		if got := r.stored(t, id); got.DeliveryCount != 0 || got.Ticket > firstTicket {
@@ -266,5 +266,5 @@ func TestStopLeavesNoGoroutine(t *testing.T) {
 	}
 	stop(t, w)
 	// Some goroutines have been signaled but have not ended yet.
-	eventually(t, "no goroutine is left", func() bool { return ours() == "" })
+	testdb.Eventually(t, "no goroutine is left", func() bool { return ours() == "" })
 }

@@ -20,27 +20,16 @@ import (
 func TestMain(m *testing.M) { testdb.Main(m) }
 
 // database is a test's own database.
-type database struct{ pool *pgxpool.Pool }
+type database struct {
+	testdb.Rows
+
+	pool *pgxpool.Pool
+}
 
 func newDatabase(t testing.TB) *database {
 	t.Helper()
 	pool := testdb.Pool(t)
-	return &database{pool}
-}
-
-func (d *database) exec(t testing.TB, sql string, args ...any) {
-	t.Helper()
-	if _, err := d.pool.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-}
-
-// scan reads one row into one or more variables.
-func (d *database) scan(t testing.TB, sql string, args []any, into ...any) {
-	t.Helper()
-	if err := d.pool.QueryRow(t.Context(), sql, args...).Scan(into...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
+	return &database{testdb.In(pool), pool}
 }
 
 // noQueue accepts messages and drops them.
@@ -90,10 +79,10 @@ func TestSweepingScansNoTable(t *testing.T) {
 	r := newDatabase(t)
 	fill(t, r, 50_000)
 	scansNoTable(t, r)
-	r.exec(t, `UPDATE runs SET driver = 'server', deadline = now() + interval '1 d'`)
-	r.exec(t, `UPDATE messages SET work = 'run'`)
-	r.exec(t, `UPDATE steps SET status = 'running', completed_at = NULL WHERE run_id < 'wrun_0000020000'`)
-	r.exec(t, `ANALYZE`)
+	r.Exec(t, `UPDATE runs SET driver = 'server', deadline = now() + interval '1 d'`)
+	r.Exec(t, `UPDATE messages SET work = 'run'`)
+	r.Exec(t, `UPDATE steps SET status = 'running', completed_at = NULL WHERE run_id < 'wrun_0000020000'`)
+	r.Exec(t, `ANALYZE`)
 	scansNoTable(t, r)
 }
 
@@ -159,27 +148,27 @@ func blocks(t testing.TB, plan string) int {
 func fanOut(t testing.TB, r *database, runs, length int, hook bool) {
 	t.Helper()
 	id := `'wrun_' || lpad(i::text, 10, '0')`
-	r.exec(t, `
+	r.Exec(t, `
 		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq,
 			created_at, updated_at, started_at)
 		SELECT `+id+`, 'default', 'dpl_test', 'w', 'running', 3, $2, 0,
 			now() - interval '1 h', now() - interval '1 h', now()
 		FROM generate_series(1, $1) i`, runs, length)
-	r.exec(t, `
+	r.Exec(t, `
 		INSERT INTO waits (run_id, id, status, spec_version, resume_at, created_at, updated_at)
 		SELECT `+id+`, 'wait_1', 'waiting', 3, now() + interval '1 d', now(), now() FROM generate_series(1, $1) i`, runs)
-	r.exec(t, `
+	r.Exec(t, `
 		INSERT INTO events (project, run_id, seq, type, correlation_id, spec_version, created_at, data)
 		SELECT 'default', `+id+`, seq, CASE WHEN seq <= $2 / 3 THEN 'step_created' WHEN seq < $2 THEN 'step_completed'
 			ELSE 'wait_created' END, 'step_' || seq, 3, now(), '{}'
 		FROM generate_series(1, $1) i, generate_series(1, $2) seq`, runs, length)
 	if hook {
-		r.exec(t, `
+		r.Exec(t, `
 			INSERT INTO hooks (run_id, id, project, token, is_webhook, spec_version, created_seq, created_at)
 			SELECT `+id+`, 'hook_1', 'default', i::text, false, 3, 3, now() FROM generate_series(1, $1) i`, runs)
-		r.exec(t, `INSERT INTO run_wakes (run_id, acked_seq) SELECT id, $1 / 2 FROM runs`, length)
+		r.Exec(t, `INSERT INTO run_wakes (run_id, acked_seq) SELECT id, $1 / 2 FROM runs`, length)
 	}
-	r.exec(t, `ANALYZE`)
+	r.Exec(t, `ANALYZE`)
 }
 
 // fill inserts n runs. Every second one has ended; of the others, half have a delayed message and half wait for a hook.
@@ -209,16 +198,16 @@ func fill(t testing.TB, r *database, n int) {
 		SELECT 'wrun_' || lpad(i::text, 10, '0'), 'wait_1', 'waiting', 3, now() + interval '1 d', now(), now()
 		FROM generate_series(1, $1, 4) i`,
 	} {
-		r.exec(t, sql, n)
+		r.Exec(t, sql, n)
 	}
-	r.exec(t, `ANALYZE`)
+	r.Exec(t, `ANALYZE`)
 }
 
 // open returns the IDs of up to n runs that have not ended.
 func (d *database) open(t testing.TB, n int) []string {
 	t.Helper()
 	var ids []string
-	d.scan(t, `SELECT array_agg(id) FROM (
+	d.Scan(t, `SELECT array_agg(id) FROM (
 		SELECT id FROM runs WHERE completed_at IS NULL ORDER BY id OFFSET (SELECT count(*) / 4 FROM runs) LIMIT $1) o`,
 		[]any{n}, &ids)
 	return ids
@@ -228,7 +217,7 @@ func (d *database) open(t testing.TB, n int) []string {
 func (d *database) all(t testing.TB) []string {
 	t.Helper()
 	var ids []string
-	d.scan(t, `SELECT array_agg(id ORDER BY id) FROM runs`, nil, &ids)
+	d.Scan(t, `SELECT array_agg(id ORDER BY id) FROM runs`, nil, &ids)
 	return ids
 }
 
@@ -258,7 +247,7 @@ func (d *database) explain(t testing.TB, sql string, args ...any) string {
 func BenchmarkSweep(b *testing.B) {
 	r := newDatabase(b)
 	fill(b, r, 1_000_000)
-	r.exec(b, `VACUUM ANALYZE`)
+	r.Exec(b, `VACUUM ANALYZE`)
 	b.Logf("open runs:\n%s", r.explain(b,
 		`SELECT id FROM runs WHERE completed_at IS NULL AND id > $1 ORDER BY id LIMIT $2`, "wrun_0000400000", sweepBatch))
 	b.Logf("stranded runs:\n%s", r.explain(b, findStrandedSQL, r.open(b, sweepBatch), sweepQuiet, sweepRepairs))
