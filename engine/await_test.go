@@ -14,7 +14,6 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
-	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
 )
 
@@ -56,7 +55,7 @@ func TestAwaitedStepsCostOneInvocation(t *testing.T) {
 	other := &server{replica: newReplica(t, d.pool.Config().ConnString())}
 	other.log = eventlog.New(other.pool, other.hub, other.Queue, time.Now)
 	other.runs = New(other.Queue, other.log)
-	other.worker(t, func(o *queue.WorkerOptions) { o.Handlers = other.runs.Handlers() })
+	other.worker(t, other.works)
 	d.wantEnd(t, d.startRun(t, `null`), entities.RunCompleted, `null`)
 	if n := calls.Load(); n != 2 {
 		t.Errorf("got %d invocations, want 2", n)

@@ -68,7 +68,7 @@ func TestRefusedRunsAreBlocked(t *testing.T) {
 	if h, ok := d.blocked(t, id); ok {
 		t.Errorf("the run goes on, but is blocked: %+v", h)
 	}
-	d.receiveHook(t, id, `1`)
+	d.resume(t, id, "h", `1`)
 	d.wantEnd(t, id, entities.RunCompleted, `null`)
 }
 
@@ -133,7 +133,7 @@ func TestDivergedRunsAreCalledEveryMinute(t *testing.T) {
 		}
 		d.runs.nack(t, work, err)
 		d.Exec(t, `UPDATE messages SET due_at = now()`)
-		d.worker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
+		d.worker(t, d.works)
 		testdb.Eventually(t, "the message has been looked at", func() bool {
 			return d.Count(t, `SELECT count(*) FROM messages WHERE parked_at IS NOT NULL OR last_error LIKE '%not registered%'`) == 1
 		})

@@ -27,7 +27,7 @@ func TestForbiddenFunctionsAreNotCalled(t *testing.T) {
 	f := serve(t, func(c *functionCall) { c.reply(map[string]any{"type": "complete", "output": 42}) })
 	d := newServer(t, testdb.New(t))
 	d.register(t, deployment, f.URL)
-	strict := d.worker(t, forbidLoopback, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
+	strict := d.worker(t, forbidLoopback, d.works)
 	id := d.startRun(t, `{}`)
 	var reason string
 	var count int
@@ -39,7 +39,7 @@ func TestForbiddenFunctionsAreNotCalled(t *testing.T) {
 		t.Errorf("got reason %q and %d deliveries, want a refusal and 0", reason, count)
 	}
 	stopWorker(t, strict)
-	d.worker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
+	d.worker(t, d.works)
 	d.Exec(t, `UPDATE messages SET due_at = now() WHERE run_id = $1`, id)
 	d.WakeTimer(nil)
 	d.wantEnd(t, id, entities.RunCompleted, `42`)

@@ -94,11 +94,11 @@ func TestGraceIsEnforced(t *testing.T) {
 	first, second := newServer(t, dsn), newServer(t, dsn)
 	first.register(t, deployment, f.URL)
 	first.log.EndPoll = time.Hour // a notification closes the call
-	first.worker(t, func(o *queue.WorkerOptions) { o.Handlers = first.runs.Handlers() })
+	first.worker(t, first.works)
 	id := first.startRun(t, `null`)
 	testdb.Receive(t, "a call", called)
 	asked := second.askToCancel(t, id, time.Millisecond)
-	second.worker(t, func(o *queue.WorkerOptions) { o.Handlers = second.runs.Handlers() })
+	second.worker(t, second.works)
 	end := second.lastEvent(t, id)
 	if end.Type != entities.EventRunCancelled || end.Data.Reason != "ordered twice" || end.Data.ForcedAt == nil {
 		t.Errorf("the run ended with %s, %+v, want it forced", end.Type, end.Data)
@@ -192,30 +192,19 @@ func TestCancelledStepsCallIsClosed(t *testing.T) {
 	d := newServer(t, testdb.New(t))
 	d.register(t, deployment, f.URL)
 	d.log.EndPoll = time.Hour
-	d.worker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
+	d.worker(t, d.works)
 	id := d.startRun(t, `null`)
 	testdb.Receive(t, "a call", called)
-	d.resume(t, id, "stop")
+	d.resume(t, id, "stop", `null`)
 	testdb.Receive(t, "the end of the call", closed)
 	d.waitForEvent(t, id, "step_failed slow")
 	testdb.Eventually(t, "the work of the step is gone", func() bool {
 		return d.Count(t, `SELECT count(*) FROM messages WHERE work = 'step'`) == 0
 	})
-	d.resume(t, id, "again")
+	d.resume(t, id, "again", `null`)
 	d.wantEnd(t, id, entities.RunCompleted, `{"message":"the other was faster","code":"cancelled"}`)
 	if n := d.countEvents(t, id, "step_completed slow"); n != 0 {
 		t.Error("the late answer counted")
-	}
-}
-
-// resume sends a payload to a hook.
-func (d *server) resume(t *testing.T, id entities.RunID, hook string) {
-	t.Helper()
-	if _, err := d.log.Append(t.Context(), project, eventlog.Request{
-		RunID: id, Type: entities.EventHookReceived, CorrelationID: hook, SpecVersion: entities.SpecDriven,
-		Payload: []byte(`null`),
-	}); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -243,13 +232,13 @@ func TestLosersWakeNobody(t *testing.T) {
 	}))
 	id := d.startRun(t, `null`)
 	d.waitForEvent(t, id, "hook_created end")
-	d.resume(t, id, "win")
+	d.resume(t, id, "win", `null`)
 	d.waitForEvent(t, id, "wait_cancelled w")
 	d.waitForEmptyQueue(t) // not even a message for the end of the wait is left
 	if n := calls.Load(); n != 2 {
 		t.Errorf("%d invocations, want 2", n)
 	}
-	d.resume(t, id, "end")
+	d.resume(t, id, "end", `null`)
 	d.wantEnd(t, id, entities.RunCompleted, "null")
 	if n := calls.Load(); n != 3 {
 		t.Errorf("%d invocations, want 3", n)
@@ -301,7 +290,7 @@ func TestCancelledChildEndsItsStep(t *testing.T) {
 				var child entities.RunID
 				d.Scan(t, `SELECT id FROM runs WHERE parent_id = $1`, []any{id}, &child)
 				d.waitForEvent(t, child, "hook_created h")
-				d.resume(t, id, "stop")
+				d.resume(t, id, "stop", `null`)
 			}
 			status, result := d.waitForEnd(t, id)
 			var child entities.RunID
@@ -474,7 +463,7 @@ func TestCancellationEndsABackoff(t *testing.T) {
 		const due = `
 			SELECT count(*) FROM messages
 			WHERE work = 'run' AND due_at <= now() AND delivery_count = 9 AND last_error <> ''`
-		d.resume(t, run.ID, "old")
+		d.resume(t, run.ID, "old", `null`)
 		if n := d.Count(t, due); n != 0 {
 			t.Errorf("a payload has ended the backoff")
 		}

@@ -12,7 +12,6 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
-	"github.com/stepwell-dev/stepwell/queue"
 )
 
 // startsChild returns the request for a step that is a child run.
@@ -80,7 +79,7 @@ func TestCancelledTreeEndsBesideStarts(t *testing.T) {
 	all.Wait()
 	total := d.Count(t, `SELECT count(*) FROM runs WHERE root_id = $1`, root)
 	for _, s := range []*server{d, other} {
-		s.worker(t, func(o *queue.WorkerOptions) { o.Handlers = s.runs.Handlers() })
+		s.worker(t, s.works)
 	}
 	testdb.Eventually(t, "the tree has ended", func() bool {
 		return d.Count(t, `SELECT count(*) FROM runs WHERE root_id = $1 AND completed_at IS NULL`, root) == 0

@@ -15,7 +15,6 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
-	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
 )
 
@@ -123,7 +122,7 @@ func TestSweeperRestoresMissingWork(t *testing.T) {
 			d.register(t, deployment, f.URL)
 			if lost != start {
 				// This worker stops before the work of the step or the child ends.
-				away := d.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
+				away := d.newWorker(t, d.works)
 				startWorker(t, away)
 				id := d.startRun(t, `null`)
 				d.waitForEvent(t, id, map[int]string{step: "step_created x", wait: "wait_created x", child: "step_created x"}[lost])
@@ -132,7 +131,7 @@ func TestSweeperRestoresMissingWork(t *testing.T) {
 				d.startRun(t, `null`)
 			}
 			d.deleteWork(t)
-			w := d.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
+			w := d.newWorker(t, d.works)
 			sweeper := cluster.NewSweeper(d.pool, d.Queue, slog.New(slog.DiscardHandler))
 			sweeper.Quiet, sweeper.Interval = 0, time.Second
 			startWorker(t, w)
@@ -166,7 +165,7 @@ func TestDeletedChildCountsAsFailed(t *testing.T) {
 	}}, eventlog.AppendOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	d.worker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
+	d.worker(t, d.works)
 	d.wantEnd(t, id, entities.RunCompleted, fmt.Sprintf(`{"message":"run %s was deleted","code":"child_failed"}`, child))
 }
 

@@ -61,14 +61,10 @@ func TestInvocationsAndStepsShareTheCallsOfADeployment(t *testing.T) {
 	servers[0].bound(t, f.URL, most)
 	servers[0].putLimit(t, "some", limit.Spec{Total: 4})
 	for _, d := range servers {
-		d.worker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
+		d.worker(t, d.works)
 	}
 	ids := make([]entities.RunID, runs)
-	var starters sync.WaitGroup
-	for i := range runs {
-		starters.Go(func() { ids[i] = servers[i%2].startRun(t, `null`) })
-	}
-	starters.Wait()
+	startMany(runs, func(i int) { ids[i] = servers[i%2].startRun(t, `null`) })
 	for _, id := range ids {
 		servers[0].wantEnd(t, id, entities.RunCompleted, `"done"`)
 	}

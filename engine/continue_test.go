@@ -297,9 +297,7 @@ func TestSlotGoesToTheNextRun(t *testing.T) {
 	}
 	close(release)
 	d.wantEnd(t, other, entities.RunCompleted, `null`)
-	if n := d.Count(t, `SELECT count(*) FROM permits`); n != 0 {
-		t.Errorf("%d permits are left", n)
-	}
+	d.wantNoPermits(t)
 }
 
 // collected is the input of a run that collects messages, and goes on as another one when it has some.

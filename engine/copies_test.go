@@ -124,7 +124,7 @@ func TestAnOvertakenCopyIsNoFailure(t *testing.T) {
 				}
 				answer(c)
 			}).URL)
-			d.worker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
+			d.worker(t, d.works)
 			id := d.startRun(t, `null`)
 			d.wantEnd(t, id, entities.RunCompleted, `1`)
 			if _, counted := attempts.Load(2); counted {

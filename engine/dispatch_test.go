@@ -275,7 +275,7 @@ func TestTwoServersDispatchToManyHooks(t *testing.T) {
 	all.Wait()
 	d.Exec(t, `DELETE FROM messages`) // so that no run is invoked
 	for _, s := range servers {
-		s.worker(t, func(o *queue.WorkerOptions) { o.Handlers = s.runs.Handlers() })
+		s.worker(t, s.works)
 	}
 	for i := range signals {
 		d.postSignal(t, 0, newSignal(fmt.Sprintf(`{"n":%d}`, i)))

@@ -37,6 +37,17 @@ func completeWith(event, id string, otherwise ...object) func(*functionCall) {
 	}
 }
 
+// withStep returns a function of a workflow and a step.
+func withStep(workflow, step func(*functionCall)) func(*functionCall) {
+	return func(c *functionCall) {
+		if c.Type == contract.TypeWorkflow {
+			workflow(c)
+		} else {
+			step(c)
+		}
+	}
+}
+
 // countEvents returns how often the run's log has the event.
 func (d *server) countEvents(t *testing.T, id entities.RunID, event string) int {
 	t.Helper()
@@ -55,17 +66,13 @@ func TestFailedStepIsRetried(t *testing.T) {
 	workflow := completeWith("step_completed", "pay", object{
 		"type": "runStep", "id": "pay", "retry": object{"backoff": "10ms", "maxAttempts": 3},
 	})
-	d := startServer(t, serve(t, func(c *functionCall) {
-		if c.Type == contract.TypeWorkflow {
-			workflow(c)
-			return
-		}
+	d := startServer(t, serve(t, withStep(workflow, func(c *functionCall) {
 		if n := tries.Add(1); n < 3 {
 			c.w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
 		_, _ = fmt.Fprintf(c.w, `{"attempt":%d,"key":%q}`, c.Attempt, c.r.Header.Get("Idempotency-Key"))
-	}))
+	})))
 	id := d.startRun(t, `null`)
 	d.wantEnd(t, id, entities.RunCompleted, fmt.Sprintf(`{"attempt":3,"key":"%s/pay"}`, id))
 	if starts, retries := d.countEvents(t, id, "step_started pay"), d.countEvents(t, id, "step_retrying pay"); starts != 3 || retries != 2 {
@@ -78,13 +85,9 @@ func TestStepThatKeepsFailingFails(t *testing.T) {
 	workflow := completeWith("step_failed", "pay", object{
 		"type": "runStep", "id": "pay", "retry": object{"backoff": "1ms", "maxAttempts": 2},
 	})
-	d := startServer(t, serve(t, func(c *functionCall) {
-		if c.Type == contract.TypeWorkflow {
-			workflow(c)
-			return
-		}
+	d := startServer(t, serve(t, withStep(workflow, func(c *functionCall) {
 		http.Error(c.w, `{"error":{"message":"broke"}}`, http.StatusInternalServerError)
-	}))
+	})))
 	id := d.startRun(t, `null`)
 	d.wantEnd(t, id, entities.RunCompleted, `{"message":"broke"}`)
 	if n := d.countEvents(t, id, "step_started pay"); n != 2 {
@@ -141,13 +144,9 @@ func TestAttemptTimesOut(t *testing.T) {
 	workflow := completeWith("step_failed", "pay", object{
 		"type": "runStep", "id": "pay", "attemptTimeout": "1s", "retry": object{"maxAttempts": 1},
 	})
-	d := startServer(t, serve(t, func(c *functionCall) {
-		if c.Type == contract.TypeWorkflow {
-			workflow(c)
-			return
-		}
+	d := startServer(t, serve(t, withStep(workflow, func(c *functionCall) {
 		waitForHangUp(c)
-	}))
+	})))
 	d.wantEnd(t, d.startRun(t, `null`), entities.RunCompleted, `{"message":"no answer within 1s","code":"no_answer"}`)
 }
 
@@ -156,14 +155,10 @@ func TestTooLargeAnswersOfStepsFailAtOnce(t *testing.T) {
 	t.Parallel()
 	workflow := completeWith("step_failed", "pay", object{"type": "runStep", "id": "pay"})
 	var attempts atomic.Int32
-	d := startServer(t, serve(t, func(c *functionCall) {
-		if c.Type == contract.TypeWorkflow {
-			workflow(c)
-			return
-		}
+	d := startServer(t, serve(t, withStep(workflow, func(c *functionCall) {
 		attempts.Add(1)
 		c.replyAs(http.StatusOK, `"`+strings.Repeat("x", contract.MaxAnswer-1)+`"`)
-	}))
+	})))
 	d.wantEnd(t, d.startRun(t, `null`), entities.RunCompleted,
 		`{"message":"the answer is larger than 16 MiB: answer with less, such as where the rest is","code":"answer_too_large"}`)
 	if n := attempts.Load(); n != 1 {
@@ -254,8 +249,7 @@ func TestStaleInvocationChangesNothing(t *testing.T) {
 		c.reply(object{"type": "complete", "output": "fresh"})
 	})
 	d := newServer(t, testdb.New(t))
-	d.register(t, deployment, f.URL)
-	d.worker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
+	d.serveWith(t, f)
 	id := d.startRun(t, `null`)
 	stale := testdb.Receive(t, "the first call", first)
 	d.Exec(t, `UPDATE messages SET due_at = now() WHERE run_id = $1`, id)
@@ -395,7 +389,7 @@ func TestInvocationsOfARunNeverOverlap(t *testing.T) {
 	})
 	d := startServer(t, f)
 	other := newServer(t, d.pool.Config().ConnString())
-	other.worker(t, func(o *queue.WorkerOptions) { o.Handlers = other.runs.Handlers() })
+	other.worker(t, other.works)
 	id := d.startRun(t, `null`)
 	d.waitForEvent(t, id, "hook_created h")
 	var all sync.WaitGroup

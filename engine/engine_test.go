@@ -87,12 +87,14 @@ func startServer(t testing.TB, f *httptest.Server) *server {
 func (d *server) serveWith(t testing.TB, f *httptest.Server) {
 	t.Helper()
 	d.register(t, deployment, f.URL)
-	d.worker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
+	d.worker(t, d.works)
 }
 
-// startRun starts a run of the function.
-func (d *server) startRun(t testing.TB, input string, change ...func(*eventlog.Request)) entities.RunID {
-	t.Helper()
+// works has a worker do the engine's work.
+func (d *server) works(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() }
+
+// newRun returns the request that creates a run of the function.
+func newRun(input string, change ...func(*eventlog.Request)) eventlog.Request {
 	r := eventlog.Request{
 		RunID: entities.NewRunID(time.Now()), Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven,
 		Payload: []byte(input),
@@ -103,7 +105,13 @@ func (d *server) startRun(t testing.TB, input string, change ...func(*eventlog.R
 	for _, c := range change {
 		c(&r)
 	}
-	run, _, err := d.log.Start(t.Context(), project, r)
+	return r
+}
+
+// startRun starts a run of the function.
+func (d *server) startRun(t testing.TB, input string, change ...func(*eventlog.Request)) entities.RunID {
+	t.Helper()
+	run, _, err := d.log.Start(t.Context(), project, newRun(input, change...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,15 +162,32 @@ func TestCallsKeepConnectionsOpen(t *testing.T) {
 	}
 }
 
+// logOf returns the log of a run.
+func (d *server) logOf(t testing.TB, id entities.RunID) []entities.Event {
+	t.Helper()
+	page, err := d.log.Events(t.Context(), project, id, pg.Page{Limit: 1000}, read.WithPayloads)
+	if err != nil || page.More {
+		t.Fatalf("read the log: more %v, error %v", page.More, err)
+	}
+	return page.Events
+}
+
+// resume sends a payload to a hook.
+func (d *server) resume(t *testing.T, id entities.RunID, hook, payload string) {
+	t.Helper()
+	if _, err := d.log.Append(t.Context(), project, eventlog.Request{
+		RunID: id, Type: entities.EventHookReceived, CorrelationID: hook, SpecVersion: entities.SpecDriven,
+		Payload: []byte(payload),
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // events returns the types and correlation IDs of a run's log.
 func (d *server) events(t *testing.T, id entities.RunID) []string {
 	t.Helper()
-	page, err := d.log.Events(t.Context(), project, id, pg.Page{Limit: 1000}, read.WithPayloads)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var list []string
-	for _, e := range page.Events {
+	for _, e := range d.logOf(t, id) {
 		name := string(e.Type)
 		if e.CorrelationID != "" {
 			name += " " + e.CorrelationID
@@ -175,12 +200,8 @@ func (d *server) events(t *testing.T, id entities.RunID) []string {
 // describe returns the run's log and the queue's messages, for test failures.
 func (d *server) describe(t testing.TB, id entities.RunID) string {
 	t.Helper()
-	page, err := d.log.Events(t.Context(), project, id, pg.Page{Limit: 1000}, read.WithPayloads)
-	if err != nil {
-		t.Fatal(err)
-	}
 	text := ""
-	for _, e := range page.Events {
+	for _, e := range d.logOf(t, id) {
 		text += fmt.Sprintln(e.Seq, e.Type, e.CorrelationID, string(e.Payload))
 	}
 	list, _, err := d.Messages(t.Context(), project, queue.Filter{}, pg.Page{Limit: 100})
@@ -232,12 +253,7 @@ func TestFunctionRunsToCompletion(t *testing.T) {
 	d.register(t, "elsewhere", elsewhere.URL)
 	id := d.startRun(t, `{"total":42}`)
 	d.waitForEvent(t, id, "hook_created approval")
-	if _, err := d.log.Append(t.Context(), project, eventlog.Request{
-		RunID: id, Type: entities.EventHookReceived, CorrelationID: "approval", SpecVersion: entities.SpecDriven,
-		Payload: []byte(`"yes"`),
-	}); err != nil {
-		t.Fatal(err)
-	}
+	d.resume(t, id, "approval", `"yes"`)
 	d.wantEnd(t, id, entities.RunCompleted,
 		`{"approval":"yes","charge":{"charged":{"total":42}},"kid":"grown up","ship":{"shipped":7}}`)
 	list, _, err := d.Messages(t.Context(), project, queue.Filter{}, pg.Page{Limit: 100})

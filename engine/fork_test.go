@@ -11,20 +11,8 @@ import (
 	"github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
-	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/flow/registry"
-	"github.com/stepwell-dev/stepwell/pg"
 )
-
-// logOf returns the whole log of a run.
-func (d *server) logOf(t *testing.T, id entities.RunID) []entities.Event {
-	t.Helper()
-	page, err := d.log.Events(t.Context(), project, id, pg.Page{Limit: 1000}, read.WithPayloads)
-	if err != nil || page.More {
-		t.Fatalf("read the log: more %v, error %v", page.More, err)
-	}
-	return page.Events
-}
 
 // fork starts a run that keeps the first events of a log.
 func (d *server) fork(t *testing.T, kept []entities.Event, change ...func(*eventlog.Request)) (entities.RunID, error) {

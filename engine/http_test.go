@@ -394,7 +394,7 @@ func TestStartRunLater(t *testing.T) {
 	if err := json.Unmarshal([]byte(payload), &started); err != nil {
 		t.Fatal(err)
 	}
-	created := d.endedLog(t, started.RunID)
+	created := d.logOf(t, started.RunID)
 	if len(created) != 1 || created[0].Data.StartAt == nil || created[0].Data.Deadline == nil {
 		t.Fatalf("the log of the run is %+v", created)
 	}

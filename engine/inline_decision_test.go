@@ -73,7 +73,7 @@ func TestFlowOfThreeStepsTakesFourTransactions(t *testing.T) {
 		_, _ = fmt.Fprintf(c.w, `%q`, c.Step.ID)
 	}).URL)
 	d.knowFlow(t, lineFlow, "line@1")
-	w := d.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
+	w := d.newWorker(t, d.works)
 	d.onRecord(t, w.ProcessID()) // the worker does not run, so that only the run's statements are counted
 	d.Attach(w)
 	s.mu.Lock()
@@ -165,7 +165,7 @@ func TestLogsAreTheSameWithoutInlineDecisions(t *testing.T) {
 		if !inline {
 			d.runs.follows = nil
 		}
-		d.worker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
+		d.worker(t, d.works)
 		d.knowFlow(t, lineFlow, "line@1")
 		servers = append(servers, d)
 	}
@@ -251,7 +251,7 @@ func TestAnInlineDecisionSurvivesACrashAtAnyStatement(t *testing.T) {
 				work := s.claim(t, message.WorkStep, "a")
 				return func(t *testing.T, _ *inlineStartTest, broken *server) error {
 					t.Helper()
-					w := broken.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = broken.runs.Handlers() })
+					w := broken.newWorker(t, broken.works)
 					return broken.runs.finish(t.Context(), w.Bind(work), eventlog.Request{
 						Type: entities.EventStepCompleted, CorrelationID: "a", SpecVersion: entities.SpecDriven, Payload: []byte(`1`),
 					})
@@ -344,11 +344,7 @@ func decidesLimited(t *testing.T, inDocument string, inPolicy map[string][]limit
 	}))
 	d.knowFlow(t, strings.Replace(lineFlow, "b: {needs: a, call: work", "b: {needs: a, call: limited"+inDocument, 1), "line@1")
 	d.putLimit(t, "one", limit.Spec{PerKey: 1})
-	if _, err := limit.NewStore(d.pool, time.Now).PutPolicy(t.Context(), limit.Policy{
-		Project: project, Workflow: "line", Steps: inPolicy,
-	}); err != nil {
-		t.Fatal(err)
-	}
+	d.putPolicy(t, limit.Policy{Workflow: "line", Steps: inPolicy})
 	first := d.startFlow(t, "line", `7`)
 	testdb.Receive(t, "the call of the first", held)
 	second := d.startFlow(t, "line", `7`)
@@ -365,9 +361,7 @@ func decidesLimited(t *testing.T, inDocument string, inPolicy map[string][]limit
 	for _, id := range []entities.RunID{first, second} {
 		d.wantEnd(t, id, entities.RunCompleted, `{"c":"c"}`)
 	}
-	if n := d.Count(t, `SELECT count(*) FROM permits`); n != 0 {
-		t.Errorf("%d permits are left", n)
-	}
+	d.wantNoPermits(t)
 }
 
 // TestEventsOfFlowsAreThoseOfCalls: a flow reads the same bytes, whether it is called or asked before a write.

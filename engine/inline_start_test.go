@@ -79,7 +79,7 @@ func TestRunOfThreeStepsTakesEightTransactions(t *testing.T) {
 		}
 		c.reply(object{"type": "complete"})
 	}).URL)
-	w := d.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
+	w := d.newWorker(t, d.works)
 	d.onRecord(t, w.ProcessID()) // the worker does not run, so that only the run's statements are counted
 	d.Attach(w)
 	id := d.startRun(t, `null`)
@@ -114,7 +114,7 @@ func newInlineStartTest(t *testing.T, dsn string) *inlineStartTest {
 	t.Helper()
 	s := &inlineStartTest{server: idleServer(t, dsn), calls: make(chan contract.Call, 1000)}
 	s.register(t, deployment, serve(t, func(c *functionCall) { s.calls <- c.Call }).URL)
-	s.worker = s.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = s.runs.Handlers() })
+	s.worker = s.newWorker(t, s.works)
 	s.onRecord(t, s.worker.ProcessID())
 	return s
 }
@@ -168,7 +168,7 @@ func finishStep(answer string) func(*testing.T, *inlineStartTest, *server) start
 		work := s.claim(t, message.WorkStep, "s")
 		return func(t *testing.T, _ *inlineStartTest, broken *server) error {
 			t.Helper()
-			w := broken.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = broken.runs.Handlers() })
+			w := broken.newWorker(t, broken.works)
 			return broken.runs.finish(t.Context(), w.Bind(work), eventlog.Request{
 				Type: entities.EventStepCompleted, CorrelationID: "s", SpecVersion: entities.SpecDriven, Payload: []byte(`1`),
 			})
@@ -387,7 +387,7 @@ func TestServerKilledBeforeItsInlineCallLosesNothing(t *testing.T) {
 			if n := dead.Count(t, `SELECT count(*) FROM messages WHERE holder = $1`, w.ProcessID()); n != 1 {
 				t.Fatalf("the dead server holds %d leases, want 1", n)
 			}
-			live.worker(t, func(o *queue.WorkerOptions) { o.Handlers = live.runs.Handlers() })
+			live.worker(t, live.works)
 			live.wantEnd(t, id, entities.RunCompleted, `null`)
 			calls := map[message.Work]int32{message.WorkRun: 3, message.WorkStep: 2}[work]
 			if steps.Load() != 1 || first.Load() != calls {

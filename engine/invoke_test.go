@@ -109,7 +109,7 @@ func TestCallsSayWhatTheFunctionKnows(t *testing.T) {
 		}
 		_, _ = c.w.Write([]byte(answers[n]))
 	}).URL)
-	d.worker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
+	d.worker(t, d.works)
 	id := d.startRun(t, `"input"`)
 	d.wantEnd(t, id, entities.RunCompleted, `null`)
 	want := []known{{0, 2}, {2, 4}, {2, 4}, {3, 7}, {3, 7}, {7, 9}}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/entities"
-	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/queue"
 )
@@ -73,16 +72,6 @@ func (*warmFunction) answer(c *functionCall, seq int64, commands []object) {
 	})
 }
 
-func (d *server) receiveHook(t *testing.T, id entities.RunID, payload string) {
-	t.Helper()
-	if _, err := d.log.Append(t.Context(), project, eventlog.Request{
-		RunID: id, Type: entities.EventHookReceived, CorrelationID: "h", SpecVersion: entities.SpecDriven,
-		Payload: []byte(payload),
-	}); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // warmRun makes three calls of a run that has recorded a number of steps, and returns them.
 func warmRun(t *testing.T, f *warmFunction, recorded int) []warmCall {
 	t.Helper()
@@ -91,13 +80,13 @@ func warmRun(t *testing.T, f *warmFunction, recorded int) []warmCall {
 	idle := func() bool { return d.Count(t, `SELECT count(*) FROM messages`) == 0 }
 	d.waitForEvent(t, id, "hook_created h")
 	testdb.Eventually(t, "the run waits", idle)
-	d.receiveHook(t, id, `"go on"`)
+	d.resume(t, id, "h", `"go on"`)
 	testdb.Eventually(t, "the run waits again", func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		return len(f.calls) > 1 && idle()
 	})
-	d.receiveHook(t, id, `"end"`)
+	d.resume(t, id, "h", `"end"`)
 	d.wantEnd(t, id, entities.RunCompleted, `null`)
 	return f.calls
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/kv"
-	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 	"github.com/stepwell-dev/stepwell/flow/registry"
@@ -66,11 +65,11 @@ func TestResultsAfterTheEndAreRecorded(t *testing.T) {
 		} else {
 			cancelRun(t, d, id)
 		}
-		ended := d.endedLog(t, id)
+		ended := d.logOf(t, id)
 		for _, step := range steps {
 			d.sendLateResults(t, id, step)
 		}
-		if n := len(d.endedLog(t, id)) - len(ended); n != len(steps) {
+		if n := len(d.logOf(t, id)) - len(ended); n != len(steps) {
 			t.Errorf("%s: %d events were added to the log", deployment, n)
 		}
 		if n := d.Count(t, `SELECT count(*) FROM messages WHERE run_id = $1 AND work IN ('run', 'step')`, id); n != 0 {
@@ -169,13 +168,13 @@ func TestAnswersAfterTheEndAreRecorded(t *testing.T) {
 		} else {
 			cancelRun(t, d, id)
 		}
-		ended := d.endedLog(t, id)
+		ended := d.logOf(t, id)
 		for range 3 {
 			release <- struct{}{}
 		}
 		var late []entities.Event
 		testdb.Eventually(t, "the late answers are in the log", func() bool {
-			late = d.endedLog(t, id)[len(ended):]
+			late = d.logOf(t, id)[len(ended):]
 			return len(late) == 3
 		})
 		got := map[string]entities.EventType{}
@@ -196,16 +195,6 @@ func TestAnswersAfterTheEndAreRecorded(t *testing.T) {
 			t.Errorf("%s: the store has %v, %v after a late answer", name, values, err)
 		}
 	}
-}
-
-// endedLog returns the log of a run.
-func (d *server) endedLog(t *testing.T, id entities.RunID) []entities.Event {
-	t.Helper()
-	page, err := d.log.Events(t.Context(), project, id, pg.Page{Limit: 1000}, read.WithoutPayloads)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return page.Events
 }
 
 // wantFold checks that the rows of a run are the fold of its log.

@@ -39,7 +39,7 @@ func TestWorkWithAnExpiredLeaseIsRepeated(t *testing.T) {
 			}}, eventlog.AppendOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			w := d.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
+			w := d.newWorker(t, d.works)
 			late := d.claimExpired(t, id, work)
 			if _, err := w.Perform(t.Context(), late); err != nil {
 				t.Error(err)

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stepwell-dev/stepwell/capacity/limit"
 	"github.com/stepwell-dev/stepwell/entities"
@@ -14,12 +13,7 @@ import (
 func TestStartWithRoomBeginsAtOnce(t *testing.T) {
 	t.Parallel()
 	d, release := holding(t)
-	_, err := limit.NewStore(d.pool, time.Now).PutPolicy(t.Context(), limit.Policy{
-		Project: project, Workflow: "order", Limits: []limit.PolicyUse{{Name: "one", Key: "attributes.tenant"}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d.putPolicy(t, limit.Policy{Limits: []limit.PolicyUse{{Name: "one", Key: "attributes.tenant"}}})
 	tenant := func(name string) func(*eventlog.Request) {
 		return func(r *eventlog.Request) { r.Data.Attributes = map[string]string{"tenant": name} }
 	}
@@ -43,21 +37,14 @@ func TestStartWithRoomBeginsAtOnce(t *testing.T) {
 	}
 	release()
 	d.wantEnd(t, waits, entities.RunCompleted, `"done"`)
-	if n := d.Count(t, `SELECT count(*) FROM permits`); n != 0 {
-		t.Errorf("%d permits are left", n)
-	}
+	d.wantNoPermits(t)
 }
 
 // TestPolicyForStepsAlone starts runs whose limits are those of their steps: they wait for nothing.
 func TestPolicyForStepsAlone(t *testing.T) {
 	t.Parallel()
 	d, _ := holding(t)
-	_, err := limit.NewStore(d.pool, time.Now).PutPolicy(t.Context(), limit.Policy{
-		Project: project, Workflow: "order", Steps: map[string][]limit.PolicyUse{"charge": {{Name: "one"}}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d.putPolicy(t, limit.Policy{Steps: map[string][]limit.PolicyUse{"charge": {{Name: "one"}}}})
 	for range 2 { // the first one reads the policy
 		id := d.startRun(t, `"x"`)
 		d.wantEnd(t, id, entities.RunCompleted, `"done"`)

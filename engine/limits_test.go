@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,16 +9,16 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/stepwell-dev/stepwell/capacity/limit"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
-	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
@@ -31,6 +32,15 @@ func slot(name, key string) entities.LimitUse { return entities.LimitUse{Name: n
 func (d *server) putLimit(t testing.TB, name string, spec limit.Spec) {
 	t.Helper()
 	if _, err := limit.NewStore(d.pool, time.Now).Put(t.Context(), project, name, spec); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// putPolicy limits the workflow order, or another one.
+func (d *server) putPolicy(t testing.TB, p limit.Policy) {
+	t.Helper()
+	p.Project, p.Workflow = project, cmp.Or(p.Workflow, "order")
+	if _, err := limit.NewStore(d.pool, time.Now).PutPolicy(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -83,32 +93,50 @@ func TestLimitedRunsAreNeverMoreThanAllowed(t *testing.T) {
 	servers[0].putLimit(t, "users", limit.Spec{PerKey: 2})
 	servers[0].putLimit(t, "all", limit.Spec{Total: 5, Fair: true})
 	for _, d := range servers {
-		d.worker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
+		d.worker(t, d.works)
 	}
 	ids := make([]entities.RunID, runs)
-	var starters sync.WaitGroup
-	var next atomic.Int64
-	for range 8 {
-		starters.Go(func() {
-			for i := next.Add(1) - 1; i < runs; i = next.Add(1) - 1 {
-				user := string(rune('a' + i%4))
-				ids[i] = servers[i%2].startRun(t, `"`+user+`"`, limits(slot("users", user), slot("all", user)))
-			}
-		})
-	}
-	starters.Wait()
+	startMany(runs, func(i int) {
+		user := string(rune('a' + i%4))
+		ids[i] = servers[i%2].startRun(t, `"`+user+`"`, limits(slot("users", user), slot("all", user)))
+	})
 	for _, id := range ids {
 		servers[0].wantEnd(t, id, entities.RunCompleted, `"done"`)
 	}
+	c.wantWithin(t, 5, 2)
+	servers[0].wantNoPermits(t)
+}
+
+// startMany calls start for each number below n, eight at a time.
+func startMany(n int, start func(i int)) {
+	var starters errgroup.Group
+	starters.SetLimit(8)
+	for i := range n {
+		starters.Go(func() error {
+			start(i)
+			return nil
+		})
+	}
+	_ = starters.Wait()
+}
+
+// wantWithin checks that at least two were under way at a time, and no more than there may be: of all, and of each key.
+func (c *counter) wantWithin(t *testing.T, all, each int) {
+	t.Helper()
 	if c.most["all"] < 2 {
-		t.Error("no two runs were ever under way at a time: the test shows nothing")
+		t.Error("no two were ever under way at a time: the test shows nothing")
 	}
 	for key, most := range c.most {
-		if allowed := map[string]int{"all": 5}[key]; allowed == 0 && most > 2 || allowed > 0 && most > allowed {
-			t.Errorf("%d runs of %s were under way at a time", most, key)
+		if key == "all" && most > all || key != "all" && most > each {
+			t.Errorf("%d of %s were under way at a time", most, key)
 		}
 	}
-	if n := servers[0].Count(t, `SELECT count(*) FROM permits`); n != 0 {
+}
+
+// wantNoPermits checks that no permit is left.
+func (d *server) wantNoPermits(t *testing.T) {
+	t.Helper()
+	if n := d.Count(t, `SELECT count(*) FROM permits`); n != 0 {
 		t.Errorf("%d permits are left", n)
 	}
 }
@@ -193,15 +221,7 @@ func TestFullLimitRefusesOrCancels(t *testing.T) {
 	t.Parallel()
 	d, release := holding(t)
 	defer release()
-	request := func(name string) eventlog.Request {
-		return eventlog.Request{
-			RunID: entities.NewRunID(time.Now()), Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven,
-			Payload: []byte(`"hold"`), Data: entities.EventData{
-				DeploymentID: deployment, WorkflowName: "order", Driver: entities.DriverServer,
-				Limits: []entities.LimitUse{slot(name, "k")},
-			},
-		}
-	}
+	request := func(name string) eventlog.Request { return newRun(`"hold"`, limits(slot(name, "k"))) }
 	d.putLimit(t, "rejects", limit.Spec{PerKey: 1, OnFull: limit.Reject})
 	first := d.startRun(t, `"hold"`, limits(slot("rejects", "k")))
 	_, _, err := d.log.Start(t.Context(), project, request("rejects"))
@@ -244,20 +264,12 @@ func TestFullLimitRefusesOrCancels(t *testing.T) {
 func TestPolicyLimitsWorkflowsInCode(t *testing.T) {
 	t.Parallel()
 	d, release := holding(t)
-	_, err := limit.NewStore(d.pool, time.Now).PutPolicy(t.Context(), limit.Policy{
-		Project: project, Workflow: "order", Limits: []limit.PolicyUse{{Name: "one", Key: "attributes.tenant"}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d.putPolicy(t, limit.Policy{Limits: []limit.PolicyUse{{Name: "one", Key: "attributes.tenant"}}})
 	tenant := func(r *eventlog.Request) { r.Data.Attributes = map[string]string{"tenant": "t"} }
 	first := d.startRun(t, `"hold"`, tenant)
 	d.waitForEvent(t, first, "run_started")
 	second := d.startRun(t, `"x"`, tenant)
-	_, err = d.log.Append(t.Context(), project, eventlog.Request{
-		RunID: entities.NewRunID(time.Now()), Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven,
-		Payload: []byte(`"x"`), Data: entities.EventData{DeploymentID: deployment, WorkflowName: "order"},
-	})
+	_, err := d.log.Append(t.Context(), project, newRun(`"x"`))
 	testdb.WantError(t, "a start without the key", err, entities.ErrInvalid)
 
 	// An app of the Workflow SDK whose run_created got lost starts its run: the run is there, and waits.
@@ -290,12 +302,7 @@ func TestChangesOfPoliciesCountForTheNextStart(t *testing.T) {
 	store := limit.NewStore(d.pool, time.Now)
 	put := func(key string) {
 		t.Helper()
-		_, err := store.PutPolicy(t.Context(), limit.Policy{
-			Project: project, Workflow: "order", Limits: []limit.PolicyUse{{Name: "one", Key: key}},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		d.putPolicy(t, limit.Policy{Limits: []limit.PolicyUse{{Name: "one", Key: key}}})
 	}
 	put("'first'")
 	first := d.startRun(t, `"hold"`) // reads the policy
@@ -308,10 +315,7 @@ func TestChangesOfPoliciesCountForTheNextStart(t *testing.T) {
 		t.Errorf("the second run is %s while the first one holds the slot", s)
 	}
 	d.putLimit(t, "one", limit.Spec{PerKey: 1, OnFull: limit.Reject})
-	_, err := d.log.Append(t.Context(), project, eventlog.Request{
-		RunID: entities.NewRunID(time.Now()), Type: entities.EventRunCreated, SpecVersion: entities.SpecDriven,
-		Payload: []byte(`"x"`), Data: entities.EventData{DeploymentID: deployment, WorkflowName: "order"},
-	})
+	_, err := d.log.Append(t.Context(), project, newRun(`"x"`))
 	testdb.WantError(t, "a start that finds no slot", err, limit.ErrFull)
 	if err := store.DeletePolicy(t.Context(), project, "order"); err != nil {
 		t.Fatal(err)
@@ -413,12 +417,7 @@ func TestChildSharesTheSlotOfItsParent(t *testing.T) {
 	})
 	d := startServer(t, f)
 	d.putLimit(t, "one", limit.Spec{PerKey: 1})
-	_, err := limit.NewStore(d.pool, time.Now).PutPolicy(t.Context(), limit.Policy{
-		Project: project, Workflow: "order", Limits: []limit.PolicyUse{{Name: "one"}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d.putPolicy(t, limit.Policy{Limits: []limit.PolicyUse{{Name: "one"}}})
 	d.wantEnd(t, d.startRun(t, `"parent"`), entities.RunCompleted, `"done"`)
 }
 
@@ -461,12 +460,7 @@ func TestChildSharesNoRate(t *testing.T) {
 		call.reply(map[string]any{"type": "startChild", "id": "child", "workflow": "order", "input": "x"})
 	}))
 	d.putLimit(t, "hourly", limit.Spec{Rate: 1, Per: time.Hour})
-	_, err := limit.NewStore(d.pool, time.Now).PutPolicy(t.Context(), limit.Policy{
-		Project: project, Workflow: "order", Limits: []limit.PolicyUse{{Name: "hourly"}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d.putPolicy(t, limit.Policy{Limits: []limit.PolicyUse{{Name: "hourly"}}})
 	parent := d.startRun(t, `"parent"`)
 	d.waitForEvent(t, parent, "step_created child")
 	n := d.Count(t, `

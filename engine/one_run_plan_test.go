@@ -23,7 +23,7 @@ func TestOneRunIsFoundAmongMany(t *testing.T) {
 		// With one session all statements keep their first plan.
 		r := idleReplica(t, dsn, func(c *pgxpool.Config) { c.MaxConns = 1 })
 		d := serverOn(t, r.pool)
-		w := d.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
+		w := d.newWorker(t, d.works)
 		d.onRecord(t, w.ProcessID())
 		d.register(t, deployment, serve(t, workflowWithAll).URL)
 		d.AddRuns(t, string(project), deployment, others, w.ProcessID())

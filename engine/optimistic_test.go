@@ -47,7 +47,7 @@ func cachingServerOn(t *testing.T, session *gate.Session, home *server) *caching
 	s := serverOn(t, session.Pool)
 	log := eventlog.New(session.Pool, s.hub, dyingQueue{s.Queue}, time.Now)
 	d := &server{s.replica, log, New(serverOn(t, session.Pool).Queue, log)} // this queue starts nothing inline
-	b := &cachingServer{d, d.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })}
+	b := &cachingServer{d, d.newWorker(t, d.works)}
 	home.onRecord(t, b.worker.ProcessID())
 	return b
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
-	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/hold"
 )
 
@@ -50,7 +49,7 @@ func TestNothingIsLostInAPause(t *testing.T) {
 				d.register(t, deployment, f.URL)
 				id := d.startRun(t, "{}")
 				if begun {
-					w := d.newWorker(t, func(o *queue.WorkerOptions) { o.Handlers = d.runs.Handlers() })
+					w := d.newWorker(t, d.works)
 					if err := w.Start(t.Context()); err != nil {
 						t.Fatal(err)
 					}
@@ -71,7 +70,7 @@ func TestNothingIsLostInAPause(t *testing.T) {
 					ids = append(ids, d.startRun(t, "{}"))
 				}
 				if begun {
-					d.receiveHook(t, id, "1")
+					d.resume(t, id, "h", "1")
 				}
 				testdb.Eventually(t, "the runs are held", func() bool { return d.heldRuns(t) == len(ids) })
 				if kind != hold.Workflow && calls.Load() != before { // whose child is none of it
@@ -83,7 +82,7 @@ func TestNothingIsLostInAPause(t *testing.T) {
 				for _, id := range ids {
 					d.waitForEvent(t, id, "hook_created h")
 					if !begun || id != ids[0] {
-						d.receiveHook(t, id, "1")
+						d.resume(t, id, "h", "1")
 					}
 					d.wantEnd(t, id, entities.RunCompleted, `"done"`)
 				}

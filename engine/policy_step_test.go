@@ -28,12 +28,7 @@ func TestChangedStepsOfAPolicyCount(t *testing.T) {
 	for _, steps := range []map[string][]limit.PolicyUse{
 		nil, {"charge": {{Name: "two"}}}, {"charge": {{Name: "one"}}}, nil,
 	} {
-		_, err := limit.NewStore(d.pool, time.Now).PutPolicy(t.Context(), limit.Policy{
-			Project: project, Workflow: "order", Limits: []limit.PolicyUse{{Name: "one"}}, Steps: steps,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		d.putPolicy(t, limit.Policy{Limits: []limit.PolicyUse{{Name: "one"}}, Steps: steps})
 		want := ""
 		if steps != nil {
 			want = steps["charge"][0].Name
@@ -104,9 +99,7 @@ func TestStepThatNeverFitsIsRefused(t *testing.T) {
 		t.Errorf("got %+v", r.Error)
 	}
 	d.putLimit(t, "one", limit.Spec{PerKey: 3})
-	if _, err := d.Retry(t.Context(), project, r.MessageID); err != nil {
-		t.Fatal(err)
-	}
+	d.retry(t, r)
 	d.wantEnd(t, id, entities.RunCompleted, `"done"`)
 }
 
@@ -123,12 +116,7 @@ func TestStepHasTooManyLimits(t *testing.T) {
 		d.putLimit(t, fmt.Sprint("own", i), limit.Spec{PerKey: 1})
 		d.putLimit(t, fmt.Sprint("p", i), limit.Spec{PerKey: 1})
 	}
-	_, err := limit.NewStore(d.pool, time.Now).PutPolicy(t.Context(), limit.Policy{
-		Project: project, Workflow: "order", Steps: map[string][]limit.PolicyUse{"charge": uses},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d.putPolicy(t, limit.Policy{Steps: map[string][]limit.PolicyUse{"charge": uses}})
 	r := d.reason(t, d.startRun(t, `"x"`), why.AnswerRefused)
 	if r.Error == nil || !strings.Contains(r.Error.Message, "10 limits are named; the most is 8") {
 		t.Errorf("got %+v", r.Error)
@@ -164,7 +152,5 @@ func TestAcceptedStepKeepsItsSlot(t *testing.T) {
 		}
 		d.wantEnd(t, id, entities.RunCompleted, `"done"`)
 	}
-	if n := d.Count(t, `SELECT count(*) FROM permits`); n != 0 {
-		t.Errorf("%d permits are left", n)
-	}
+	d.wantNoPermits(t)
 }

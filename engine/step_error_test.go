@@ -30,14 +30,10 @@ func TestFailuresOfStepsAreRecorded(t *testing.T) {
 			workflow := completeWith("step_failed", "pay", object{
 				"type": "runStep", "id": "pay", "retry": object{"backoff": "1ms", "maxAttempts": 2},
 			})
-			d := startServer(t, serve(t, func(c *functionCall) {
-				if c.Type == contract.TypeWorkflow {
-					workflow(c)
-					return
-				}
+			d := startServer(t, serve(t, withStep(workflow, func(c *functionCall) {
 				c.w.WriteHeader(500)
 				_, _ = fmt.Fprint(c.w, tt.answer)
-			}))
+			})))
 			id := d.startRun(t, `null`)
 			if status, payload := d.waitForEnd(t, id); status != entities.RunCompleted || !strings.Contains(payload, tt.end) {
 				t.Errorf("got %s %s, want the function's error", status, payload)

@@ -30,7 +30,7 @@ func stopDuring(t *testing.T, f *httptest.Server, called, cut <-chan struct{}) (
 	}
 	id := stops.startRun(t, `null`)
 	<-called
-	other.worker(t, func(o *queue.WorkerOptions) { o.Handlers = other.runs.Handlers() })
+	other.worker(t, other.works)
 	if err := w.Stop(context.Background()); err != nil {
 		t.Logf("stop: %v", err) // the grace period was over
 	}
