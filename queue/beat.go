@@ -46,7 +46,7 @@ func (q *Queue) Beat(ctx context.Context, c token.Call, progress []byte) error {
 		WHERE `+ofCall+` AND `+stepOpen+` AND (beat_at > clock_timestamp() - $5::interval) IS NOT TRUE`,
 		c.Invocation, c.Project, c.RunID, progress, BeatPause)
 	if err != nil || tag.RowsAffected() > 0 {
-		return wrap("note heartbeat", err)
+		return pg.Wrap(err, "note heartbeat")
 	}
 	return q.whyNoBeat(ctx, c)
 }
@@ -60,7 +60,7 @@ func (q *Queue) whyNoBeat(ctx context.Context, c token.Call) error {
 	case errors.Is(err, pgx.ErrNoRows) || err == nil && !open:
 		return errCallOver
 	case err != nil:
-		return wrap("find call", err)
+		return pg.Wrap(err, "find call")
 	default:
 		return ErrTooSoon
 	}

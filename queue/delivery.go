@@ -251,7 +251,7 @@ func (d Delivery) Advance(ctx context.Context, progress []byte) error {
 	if err == nil && tag.RowsAffected() == 0 {
 		err = fmt.Errorf("%w: its lease has expired", message.ErrStale)
 	}
-	return wrap("store progress of work", err)
+	return pg.Wrap(err, "store progress of work")
 }
 
 // Reserve returns a reservation to do work for the deployment again in this process, right after a transaction that
@@ -272,7 +272,7 @@ func (d Delivery) RestartIn(b *pgx.Batch, r Reservation, next *Delivery) {
 		RETURNING `+deliveryColumns+`, body`, d.Lease, r.handle, r.holder, r.lease,
 	).Query(func(rows pgx.Rows) (err error) {
 		*next, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Delivery])
-		return wrap("restart work", err)
+		return pg.Wrap(err, "restart work")
 	})
 }
 
@@ -302,7 +302,7 @@ func (d Delivery) Guard(b *pgx.Batch) *LeaseGuard {
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
-		return wrap("check lease", err)
+		return pg.Wrap(err, "check lease")
 	})
 	return &g
 }
@@ -487,17 +487,4 @@ func (w *deliverer) carryOut(ctx context.Context, d Delivery, resp *http.Respons
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), persistTimeout)
 	defer cancel()
 	return w.options.World.Answer(ctx, d, commit)
-}
-
-// IsOver reports whether an error means that nothing is left to do: the run has ended or was deleted, or another
-// delivery has the work.
-func IsOver(err error) bool {
-	return errors.Is(err, entities.ErrRunEnded) || errors.Is(err, entities.ErrRunNotFound) ||
-		errors.Is(err, message.ErrStale)
-}
-
-// Interrupted reports whether work failed because the server stops. Work that was canceled by the end of a drain was
-// not interrupted: it takes too long.
-func Interrupted(ctx context.Context, err error) bool {
-	return errors.Is(ctx.Err(), context.Canceled) && !errors.Is(err, errDrainOver)
 }

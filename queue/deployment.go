@@ -185,7 +185,7 @@ func (q *Queue) readDeployments(ctx context.Context, more, rest string, args ...
 // Deployments lists the project's deployments by ID, with their state.
 func (q *Queue) Deployments(ctx context.Context, project entities.Project) ([]Deployment, error) {
 	list, err := q.readDeployments(ctx, `, `+state, ` ORDER BY id`, project)
-	return list, wrap("list deployments", err)
+	return list, pg.Wrap(err, "list deployments")
 }
 
 // RemoveDeployment deletes a deployment. Its messages wait until it is registered again. It fails with

@@ -257,6 +257,19 @@ func isRefused(err error) bool {
 	return errors.As(err, &dial) && dial.Op == "dial"
 }
 
+// IsOver reports whether an error means that nothing is left to do: the run has ended or was deleted, or another
+// delivery has the work.
+func IsOver(err error) bool {
+	return errors.Is(err, entities.ErrRunEnded) || errors.Is(err, entities.ErrRunNotFound) ||
+		errors.Is(err, message.ErrStale)
+}
+
+// Interrupted reports whether work failed because the server stops. Work that was canceled by the end of a drain was
+// not interrupted: it takes too long.
+func Interrupted(ctx context.Context, err error) bool {
+	return errors.Is(ctx.Err(), context.Canceled) && !errors.Is(err, errDrainOver)
+}
+
 // isDisconnect reports whether a request failed because its connection was closed or reset before an answer. That is
 // how the death of an app looks. A timeout and an answer of any status are failures of the app's code.
 func isDisconnect(err error) bool {

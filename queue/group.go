@@ -64,7 +64,7 @@ func (s *insertion) execute(ctx context.Context, q pg.Querier) error {
 	if err == nil {
 		err = s.read(rows)
 	}
-	return wrap("insert message", err)
+	return pg.Wrap(err, "insert message")
 }
 
 // Queue implements [pg.Statement].
@@ -110,7 +110,7 @@ func (s *insertion) resolve(ctx context.Context, q pg.Querier) error {
 	if err == nil {
 		s.id, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[string])
 	}
-	return wrap("read idempotency key", err)
+	return pg.Wrap(err, "read idempotency key")
 }
 
 // ended must be called with the transaction's error when the transaction has ended. It delivers the message if it is
@@ -183,21 +183,6 @@ type acknowledgement struct {
 	ended bool
 	// shared is set when the statement shared its transaction, and so skipped the message if it needs a note.
 	shared bool
-}
-
-// deleteLeased deletes a message. If its run has hooks, it also notes how much of the log the delivery has seen: later
-// events without a message tell the sweeper that the run is stranded. A message that needs a note is deleted in a
-// transaction of its own, since the note locks another row.
-func (q *Queue) deleteLeased(ctx context.Context, project entities.Project, topic, handle string) error {
-	a := acknowledgement{project: project, topic: topic, handle: handle}
-	err := q.group.Do(ctx, &a)
-	if err == nil && a.shared && !a.ended {
-		err = a.Execute(ctx, q.pool)
-	}
-	if err == nil && !a.ended {
-		return message.ErrLeaseNotFound
-	}
-	return err
 }
 
 // Order implements [pg.Statement].

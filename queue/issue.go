@@ -127,7 +127,7 @@ func (w *deliverer) issue(ctx context.Context, rations []ration) (n int, err err
 // messages.
 func readDemands(ctx context.Context, pool *pgxpool.Pool) ([]demand, error) {
 	all, err := pg.CollectAll[demand](pg.NewPool(pool).Query(ctx, demandsSQL))
-	return all, wrap("read due projects", err)
+	return all, pg.Wrap(err, "read due projects")
 }
 
 const demandsSQL = `

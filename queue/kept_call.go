@@ -35,7 +35,7 @@ func (q *Queue) KeepCall(ctx context.Context, c token.Call) error {
 	if err == nil && tag.RowsAffected() == 0 {
 		return errCallOver
 	}
-	return wrap("keep call", err)
+	return pg.Wrap(err, "keep call")
 }
 
 // errCallOver refuses what a function sends for a call that is over.
@@ -51,7 +51,7 @@ func (q *Queue) Called(ctx context.Context, c token.Call) (Delivery, error) {
 		return d, errCallOver
 	}
 	d.by = &deliverer{queue: q, lease: leaseTime}
-	return d, wrap("find call", err)
+	return d, pg.Wrap(err, "find call")
 }
 
 // Release ends the lease of work after a failure; see [Persist].
@@ -67,7 +67,7 @@ func (w *deliverer) leaveCall(ctx context.Context, d Delivery) error {
 			WHERE `+OfLease+` AND holder <> '' AND (kept_until > now() OR $3)`,
 			d.Lease, minLeftLease, d.place != nil && d.place.InHand)
 		left = tag.RowsAffected() > 0
-		return wrap("leave call", err)
+		return pg.Wrap(err, "leave call")
 	})
 	if err != nil || left {
 		return err

@@ -33,20 +33,6 @@ func leaveLease(ctx context.Context, pool *pgxpool.Pool, handle string, called t
 		WHERE `+OfLease+` AND holder <> ''`, handle, called, leftLease, minLeftLease)
 }
 
-// keepLease notes that a function works on its message. While the process that called it holds the lease, it goes on
-// holding it, for long: it learns of the function's death by the call. After that, the lease lasts only as long as the
-// function keeps it.
-func keepLease(ctx context.Context, pool *pgxpool.Pool, project entities.Project, topic, handle string) error {
-	tag, err := pg.NewPool(pool).Exec(ctx, `
-		UPDATE messages SET kept_until = now() + $4, drained_lease = '', due_at = CASE
-			WHEN holder = '' THEN now() + $4 WHEN due_at < now() + $5::interval / 2 THEN now() + $5 ELSE due_at END
-		WHERE `+ofMessage, handle, project, topic, cluster.KeptLease, leaseTime)
-	if err == nil && tag.RowsAffected() == 0 {
-		return message.ErrLeaseNotFound
-	}
-	return err
-}
-
 // shortenLeftLeases ends the leases that stopped servers have left to a deployment's functions after a while, unless
 // the functions extend them.
 func shortenLeftLeases(ctx context.Context, pool *pgxpool.Pool, project entities.Project, deployment string) error {
@@ -60,14 +46,13 @@ func shortenLeftLeases(ctx context.Context, pool *pgxpool.Pool, project entities
 		project, deployment, cluster.KeptLease)
 }
 
-// setDue sets when a leased message is due again. From then on the function holds the lease: it is alive and can reach
-// a server, so the lease outlives the process that called it.
-func setDue(
-	ctx context.Context, pool *pgxpool.Pool, project entities.Project, topic, handle string, d time.Duration,
+// changeLeased changes the message of the project's topic with the live lease $1. The arguments of change begin with $4.
+// It fails with [message.ErrLeaseNotFound].
+func (q *Queue) changeLeased(
+	ctx context.Context, project entities.Project, topic, handle, change string, args ...any,
 ) error {
-	tag, err := pg.NewPool(pool).Exec(ctx, `
-		UPDATE messages SET holder = '', drained_lease = '', due_at = now() + $4
-		WHERE `+ofMessage, handle, project, topic, d)
+	tag, err := pg.NewPool(q.pool).Exec(ctx, `UPDATE messages SET `+change+` WHERE `+ofMessage,
+		append([]any{handle, project, topic}, args...)...)
 	if err == nil && tag.RowsAffected() == 0 {
 		return message.ErrLeaseNotFound
 	}
@@ -93,5 +78,5 @@ func leaseLeft(ctx context.Context, pool *pgxpool.Pool, handle string) (time.Dur
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, nil
 	}
-	return d, wrap("read lease", err)
+	return d, pg.Wrap(err, "read lease")
 }

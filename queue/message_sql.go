@@ -139,7 +139,7 @@ func postponeTicket(ctx context.Context, pool *pgxpool.Pool, t tickets.Ticket, d
 	tag, err := pg.NewPool(pool).Exec(ctx, `
 		UPDATE messages SET due_at = now() + $3
 		WHERE id = $1 AND ticket = $2 AND lease = '' AND `+notParked, t.MessageID, t.Number, d)
-	return tag.RowsAffected() > 0, wrap("postpone ticket", err)
+	return tag.RowsAffected() > 0, pg.Wrap(err, "postpone ticket")
 }
 
 // nackSQL ends a lease without an acknowledgement: the message is due again after the failure's delay. A delivery that
@@ -246,7 +246,7 @@ func takeDue(ctx context.Context, tx pgx.Tx, from []ration, limit parking) ([]ti
 		FROM moved JOIN due USING (id) WHERE parked_at IS NULL
 		ORDER BY row_number() OVER (PARTITION BY project ORDER BY due.begins_run, due.due_at), due.due_at`,
 		projects, ticketTime, limit.deliveries, notAcknowledged, limit.window, most))
-	return list, wrap("take due messages", err)
+	return list, pg.Wrap(err, "take due messages")
 }
 
 // The messages that wait for a deployment, as conditions for [makeDueNow]. A message that was cut off more than
@@ -279,7 +279,7 @@ func makeDueNow(
 			FROM next`,
 			project, d.ID, promptDisconnects, at, last, dueBatch).Scan(&at, &last, &n)
 		if err != nil {
-			return wrap("make messages due", err)
+			return pg.Wrap(err, "make messages due")
 		}
 	}
 	return nil
@@ -297,7 +297,7 @@ func deleteExpiredKeys(ctx context.Context, pool *pgxpool.Pool) error {
 				SELECT ctid FROM message_keys WHERE expires_at <= now() - interval '1 minute'
 				LIMIT $1 FOR UPDATE SKIP LOCKED))`, keysBatch)
 		if err != nil || tag.RowsAffected() < keysBatch {
-			return wrap("delete expired idempotency keys", err)
+			return pg.Wrap(err, "delete expired idempotency keys")
 		}
 	}
 }
@@ -305,14 +305,7 @@ func deleteExpiredKeys(ctx context.Context, pool *pgxpool.Pool) error {
 // exec executes a statement; what names it in its error.
 func exec(ctx context.Context, pool *pgxpool.Pool, what, sql string, args ...any) error {
 	_, err := pg.NewPool(pool).Exec(ctx, sql, args...)
-	return wrap(what, err)
-}
-
-func wrap(what string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", what, err)
+	return pg.Wrap(err, "%s", what)
 }
 
 // DeleteRunMessages deletes the messages of runs that retention deletes: delayed and parked ones, and those an ended
@@ -328,7 +321,7 @@ func DeleteRunMessages(ctx context.Context, tx pgx.Tx, project entities.Project,
 				UNION ALL
 				SELECT m.id FROM deleted r JOIN messages m ON m.run_id = r.id AND m.work <> ''))
 			`+cluster.LockOrder+`))`, runs, project)
-	return wrap("delete messages of runs", err)
+	return pg.Wrap(err, "delete messages of runs")
 }
 
 // upsertWork stores a piece of work or makes the stored one due, and leases it if it has a reservation. Work that is
@@ -392,7 +385,7 @@ func dropWork(ctx context.Context, tx pgx.Tx, before *pgx.Batch, m message.Messa
 		before.Queue(endGated, m.Project, m.DeploymentID, m.RunID)
 	}
 	store.LoadOpenChildren(before, m.RunID, &children)
-	return children, wrap("drop work", pg.SendQueued(ctx, tx, before))
+	return children, pg.Wrap(pg.SendQueued(ctx, tx, before), "drop work")
 }
 
 // DropWorkOf deletes, as part of the batch, work that belongs to no run.
@@ -417,7 +410,7 @@ var reviveSQL = `
 func (q *Queue) Revive(ctx context.Context, tx pgx.Tx, m message.Message) (ended func(error), err error) {
 	there, err := pg.CollectValue[bool](tx.Query(ctx, reviveSQL, m.Work, m.Subject))
 	if err != nil {
-		return nil, wrap("revive work", err)
+		return nil, pg.Wrap(err, "revive work")
 	}
 	if there {
 		return q.announceDue, nil

@@ -261,7 +261,7 @@ func (s selection) parseCursor(text string) (pg.TimeCursor, error) {
 // Message reads a message of the project. It fails with [message.ErrMessageNotFound].
 func (q *Queue) Message(ctx context.Context, project entities.Project, id string) (Entry, error) {
 	e, err := readEntry(ctx, pg.NewPool(q.pool), project, id, ``)
-	return e, wrap("read message "+id, err)
+	return e, pg.Wrap(err, "read message %s", id)
 }
 
 func readEntry(ctx context.Context, q pg.Querier, project entities.Project, id, lock string) (Entry, error) {
@@ -355,7 +355,7 @@ func (q *Queue) Discard(ctx context.Context, project entities.Project, id string
 		}
 		return audit(ctx, tx, project, admin.ActionMessageDiscard, id, auditDetail(gone))
 	})
-	return wrap("discard message "+id, err)
+	return pg.Wrap(err, "discard message %s", id)
 }
 
 // RetryAll is [Queue.Retry] for those of the messages that match the filter and can be retried. It returns how many it
@@ -373,7 +373,7 @@ func (q *Queue) RetryAll(ctx context.Context, project entities.Project, f Filter
 // many it has discarded, which is one entry of the audit.
 func (q *Queue) DiscardAll(ctx context.Context, project entities.Project, f Filter, ids []string) (int, error) {
 	n, err := q.changeAll(ctx, project, f, ids, admin.ActionMessagesDiscard)
-	return n, wrap("discard messages", err)
+	return n, pg.Wrap(err, "discard messages")
 }
 
 // changeAll retries or discards those of the messages that match the filter, in one transaction. A message that another

@@ -133,7 +133,7 @@ func (q *Queue) Blocked(
 			blocked[i.RunID] = *i.Blocked
 		}
 	}
-	return blocked, wrap("read blocked runs", err)
+	return blocked, pg.Wrap(err, "read blocked runs")
 }
 
 // maxBlockedRuns limits the runs that [Queue.BlockedRuns] returns.
@@ -145,7 +145,7 @@ func (q *Queue) BlockedRuns(ctx context.Context, project entities.Project) (map[
 		SELECT run_id, delivery_count FROM messages WHERE project = $1 AND blocked IS NOT NULL AND work = 'run'
 		ORDER BY project, id LIMIT $2`, project, maxBlockedRuns)
 	if err != nil {
-		return nil, wrap("list blocked runs", err)
+		return nil, pg.Wrap(err, "list blocked runs")
 	}
 	blocked := map[entities.RunID]int{}
 	var id entities.RunID
@@ -154,7 +154,7 @@ func (q *Queue) BlockedRuns(ctx context.Context, project entities.Project) (map[
 		blocked[id] = calls
 		return nil
 	})
-	return blocked, wrap("list blocked runs", err)
+	return blocked, pg.Wrap(err, "list blocked runs")
 }
 
 // blockedCodes are the codes by which [Gauges] counts blocked runs. They are those of SDKs and of the server:
@@ -218,17 +218,17 @@ func (q *Queue) Gauges(ctx context.Context) (Gauges, error) {
 	err := pg.NewPool(q.pool).QueryRow(ctx, gaugesSQL, gaugeLimit).
 		Scan(&g.StrandedRuns, &g.WaitingMessages, &g.LeasedMessages, &g.ParkedMessages, &g.OldestDue)
 	if err != nil {
-		return Gauges{}, wrap("read gauges", err)
+		return Gauges{}, pg.Wrap(err, "read gauges")
 	}
 	g.WaitingMessages = min(g.WaitingMessages, gaugeLimit)
 	if g.BlockedRuns, err = q.countBlocked(ctx); err != nil {
-		return Gauges{}, wrap("read gauges", err)
+		return Gauges{}, pg.Wrap(err, "read gauges")
 	}
 	if g.DeadlockedRuns, err = q.countDeadlocked(ctx); err != nil {
-		return Gauges{}, wrap("read gauges", err)
+		return Gauges{}, pg.Wrap(err, "read gauges")
 	}
 	g.OpenRuns, err = store.CountOpenRuns(ctx, pg.NewPool(q.pool), gaugeLimit)
-	return g, wrap("read gauges", err)
+	return g, pg.Wrap(err, "read gauges")
 }
 
 // countDeadlocked counts the runs of all projects that are in deadlocks over limits.
@@ -286,7 +286,7 @@ func (q *Queue) Counts(ctx context.Context, project entities.Project) (c Counts,
 	}
 	rows, err := pg.NewPool(q.pool).Query(ctx, countsSQL, project, scanLimit, countLimit+1)
 	if err != nil {
-		return c, wrap("count messages", err)
+		return c, pg.Wrap(err, "count messages")
 	}
 	var s State
 	var n int
@@ -299,7 +299,7 @@ func (q *Queue) Counts(ctx context.Context, project entities.Project) (c Counts,
 		}
 		return nil
 	})
-	return c, wrap("count messages", err)
+	return c, pg.Wrap(err, "count messages")
 }
 
 // countsSQL counts the messages of project $1 by state, up to $3 of each, of which it reads $2.

@@ -123,7 +123,7 @@ func (q *Queue) putAside(ctx context.Context, d Delivery) (held bool, err error)
 	err = Persist(ctx, func(ctx context.Context) error {
 		return pg.NewPool(q.pool).QueryRow(ctx, holdSQL, d.Lease, d.Project, d.RunID, d.DeploymentID).Scan(&held)
 	})
-	return held, wrap("hold message", err)
+	return held, pg.Wrap(err, "hold message")
 }
 
 // isHeld puts a delivery aside that calls something which is paused, and reports whether it is.

@@ -48,7 +48,7 @@ func (q *Queue) Pull(ctx context.Context, app world.App, slots int) ([]Delivery,
 			return list, nil // what was claimed by a statement without an answer is claimed again when its lease ends
 		}
 		if len(list) > 0 || err != nil {
-			return list, wrap("pull", err)
+			return list, pg.Wrap(err, "pull")
 		}
 		poll := q.polls.Join(app, slots)
 		select {

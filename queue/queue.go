@@ -21,6 +21,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/token"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/pg"
+	"github.com/stepwell-dev/stepwell/queue/cluster"
 	"github.com/stepwell-dev/stepwell/queue/pull"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 	"github.com/stepwell-dev/stepwell/queue/world"
@@ -158,12 +159,23 @@ func (q *Queue) WakeTimer(failed error) {
 
 // Acknowledge deletes a message that its function has processed. It fails with [message.ErrLeaseNotFound] when the
 // project's topic has no live lease with this handle.
+//
+// If the run has hooks, it also notes how much of the log the delivery has seen: later events without a message tell the
+// sweeper that the run is stranded. A message that needs a note is deleted in a transaction of its own, since the note
+// locks another row.
 func (q *Queue) Acknowledge(ctx context.Context, project entities.Project, topic, handle string) error {
-	if err := q.deleteLeased(ctx, project, topic, handle); err != nil {
-		return fmt.Errorf("acknowledge message: %w", err)
+	a := acknowledgement{project: project, topic: topic, handle: handle}
+	err := q.group.Do(ctx, &a)
+	if err == nil && a.shared && !a.ended {
+		err = a.Execute(ctx, q.pool)
 	}
-	q.noteAcknowledged(handle)
-	return nil
+	if err == nil && !a.ended {
+		err = message.ErrLeaseNotFound
+	}
+	if err == nil {
+		q.noteAcknowledged(handle)
+	}
+	return pg.Wrap(err, "acknowledge message")
 }
 
 // noteAcknowledged says to the delivery in progress that its lease is gone.
@@ -199,7 +211,7 @@ func (q *Queue) Nack(ctx context.Context, project entities.Project, topic, handl
 	err := pg.NewPool(q.pool).QueryRow(ctx,
 		`SELECT EXISTS (SELECT FROM messages WHERE `+ofMessage+`)`, handle, project, topic).Scan(&live)
 	if err != nil || !live {
-		return wrap("find lease", err)
+		return pg.Wrap(err, "find lease")
 	}
 	err = exec(ctx, q.pool, "release failed message", nackSQL, f.nackArgs(handle)...)
 	q.WakeTimer(err)
@@ -236,15 +248,17 @@ func (q *Queue) CheckLease(ctx context.Context, c token.Call) error {
 }
 
 // SetVisibility makes a leased message due again after d: a long time extends the lease, zero releases the message for
-// another delivery. It fails with [entities.ErrInvalid] when d is out of bounds and with [message.ErrLeaseNotFound] as
-// [Queue.Acknowledge] does.
+// another delivery. From then on the function holds the lease: it is alive and can reach a server, so the lease outlives
+// the process that called it. It fails with [entities.ErrInvalid] when d is out of bounds and with
+// [message.ErrLeaseNotFound] as [Queue.Acknowledge] does.
 func (q *Queue) SetVisibility(
 	ctx context.Context, project entities.Project, topic, handle string, d time.Duration,
 ) error {
 	if d < 0 || d > maxVisibility {
 		return entities.Invalid("a visibility timeout of %s is not between 0 and %s", d, maxVisibility)
 	}
-	if err := setDue(ctx, q.pool, project, topic, handle, d); err != nil {
+	err := q.changeLeased(ctx, project, topic, handle, `holder = '', drained_lease = '', due_at = now() + $4`, d)
+	if err != nil {
 		return fmt.Errorf("change visibility of message: %w", err)
 	}
 	if d == 0 {
@@ -255,11 +269,15 @@ func (q *Queue) SetVisibility(
 	return nil
 }
 
-// KeepLease notes that the function works on a leased message. Functions that have said so do it every few seconds:
-// when they have not for [cluster.KeptLease], and no server is calling them, the message is delivered again. It fails
-// with [message.ErrLeaseNotFound] as [Queue.Acknowledge] does.
+// KeepLease notes that the function works on a leased message. While the process that called it holds the lease, it goes
+// on holding it, for long: it learns of the function's death by the call. Functions that have said so do it every few
+// seconds: when they have not for [cluster.KeptLease], and no server is calling them, the message is delivered again. It
+// fails with [message.ErrLeaseNotFound] as [Queue.Acknowledge] does.
 func (q *Queue) KeepLease(ctx context.Context, project entities.Project, topic, handle string) error {
-	return wrap("keep lease", keepLease(ctx, q.pool, project, topic, handle))
+	err := q.changeLeased(ctx, project, topic, handle, `kept_until = now() + $4, drained_lease = '', due_at = CASE
+		WHEN holder = '' THEN now() + $4 WHEN due_at < now() + $5::interval / 2 THEN now() + $5 ELSE due_at END`,
+		cluster.KeptLease, leaseTime)
+	return pg.Wrap(err, "keep lease")
 }
 
 // Claim leases the message of a ticket to the holder, and invalidates the ticket. It reports false if there is nothing
@@ -272,14 +290,14 @@ func (q *Queue) Claim(
 	rows, err := pg.NewPool(q.pool).Query(ctx, claimSQL(`NOT `+isBounded), args...)
 	d, err := pg.CollectOne[Delivery](rows, err, pgx.ErrNoRows)
 	if !errors.Is(err, pgx.ErrNoRows) {
-		return d, err == nil, wrap("claim message", err)
+		return d, err == nil, pg.Wrap(err, "claim message")
 	}
 	var claimed *Delivery
 	err = q.bounds.Claim(ctx, t, holder, mayClaim+` AND `+mayHold("$3"), func(b *pgx.Batch, condition string) {
 		pg.LoadInto(b, &claimed, claimSQL(condition), args...)
 	})
 	if err != nil {
-		return Delivery{}, false, wrap("claim message", err)
+		return Delivery{}, false, pg.Wrap(err, "claim message")
 	}
 	if claimed == nil {
 		return Delivery{}, false, q.holdBack(ctx, t)
@@ -359,7 +377,7 @@ func (q *Queue) Receive(
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = q.whyNotReceived(ctx, project, topic, id)
 	}
-	return m, wrap("receive message "+id, err)
+	return m, pg.Wrap(err, "receive message %s", id)
 }
 
 func (q *Queue) whyNotReceived(ctx context.Context, project entities.Project, topic, id string) error {

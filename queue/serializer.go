@@ -130,7 +130,7 @@ func (w *deliverer) isCalledElsewhere(ctx context.Context, d Delivery) (elsewher
 				WHERE project = $1 AND deployment_id = $2 AND run_id = $3 AND work = '' AND topic = $4 OFFSET 0) AS m
 			WHERE lease > '' AND lease < $5 AND holder NOT IN ('', $6))`,
 		d.Project, d.DeploymentID, d.RunID, d.Topic, d.Lease, w.heartbeat.ID).Scan(&elsewhere)
-	return elsewhere, wrap("find deliveries of a run", err)
+	return elsewhere, pg.Wrap(err, "find deliveries of a run")
 }
 
 // add permits the wake-up's call, or puts it into the queue of its run. It returns nil if neither is possible.

@@ -201,5 +201,5 @@ func readBacklog(ctx context.Context, pool *pgxpool.Pool) (b backlog, err error)
 	if b.Due > 0 {
 		b.NextDueAt = nil
 	}
-	return b, wrap("read backlog", err)
+	return b, pg.Wrap(err, "read backlog")
 }

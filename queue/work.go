@@ -68,7 +68,7 @@ func (w Work) Lost() { w.poll.Lose(w.Calls) }
 func (q *Queue) Work(ctx context.Context, enough <-chan struct{}, a Ask) (Work, error) {
 	app := world.App{Project: a.Project, Deployment: a.Deployment}
 	if err := q.noteAsked(ctx, app); err != nil {
-		return Work{}, wrap("ask for calls", err)
+		return Work{}, pg.Wrap(err, "ask for calls")
 	}
 	local := q.local.Load()
 	if local == nil && len(a.Calls) == 0 {
@@ -101,7 +101,7 @@ func (q *Queue) keepCalls(ctx context.Context, app world.App, handles []string) 
 			AND (project, deployment_id) IS NOT DISTINCT FROM ($2, $3)
 		RETURNING lease`, handles, app.Project, app.Deployment, keptCallTime))
 	if err != nil {
-		return nil, wrap("keep calls", err)
+		return nil, pg.Wrap(err, "keep calls")
 	}
 	for _, h := range handles {
 		if !slices.Contains(kept, h) {
@@ -120,9 +120,9 @@ func (q *Queue) fateOf(ctx context.Context, handle string) (pull.Fate, error) {
 	case errors.Is(err, pgx.ErrNoRows):
 		return pull.FateOver, nil
 	case kept:
-		return pull.FateKept, wrap("read what keeps a call", err)
+		return pull.FateKept, pg.Wrap(err, "read what keeps a call")
 	default:
-		return pull.FateLost, wrap("read what keeps a call", err)
+		return pull.FateLost, pg.Wrap(err, "read what keeps a call")
 	}
 }
 

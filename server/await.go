@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"time"
 
@@ -96,23 +95,10 @@ func (s *Server) reach(ctx context.Context, address string) error {
 
 // serveWaiting answers on the server's address while the server waits for the database.
 func (s *Server) serveWaiting(ctx context.Context) (*http.Server, error) {
-	var l net.ListenConfig
-	listener, err := l.Listen(ctx, "tcp", s.Listen)
+	h, serve, err := s.bind(ctx, handlers.NewWaiting())
 	if err != nil {
-		return nil, fmt.Errorf("listen: %w (set another address with STEPWELL_LISTEN)", err)
+		return nil, err
 	}
-	h := &http.Server{
-		Handler:           limitStalls(handlers.NewWaiting(), writeTimeout),
-		ReadHeaderTimeout: readHeaderTimeout, MaxHeaderBytes: maxHeader, IdleTimeout: idleTimeout,
-	}
-	if err := s.useTLS(h); err != nil {
-		return nil, errors.Join(err, listener.Close())
-	}
-	newConnections(maxConnections).install(h)
-	serve := h.Serve
-	if h.TLSConfig != nil {
-		serve = func(l net.Listener) error { return h.ServeTLS(l, "", "") }
-	}
-	go func() { _ = serve(listener) }() // it ends with the wait
+	go func() { _ = serve() }() // it ends with the wait
 	return h, nil
 }

@@ -325,17 +325,32 @@ func (s *Server) handlerOptions(q *queue.Queue) handlers.Options {
 	}
 }
 
+// listen serves the handler on the server's address, if it has one.
 func (s *Server) listen(ctx context.Context, h http.Handler) error {
 	if s.Listen == "" {
 		return nil
 	}
+	var serve func() error
+	var err error
+	if s.http, serve, err = s.bind(ctx, h); err != nil {
+		return err
+	}
+	s.httpDone = make(chan error, 1)
+	s.running.Go(func() { s.httpDone <- serve() })
+	s.Logger.InfoContext(ctx, "listening", "addr", s.addr, "scheme", s.Scheme(), "role", s.Role,
+		"version", s.Build.Version, "commit", s.Build.Commit)
+	return nil
+}
+
+// bind listens on the server's address. Serve then answers with the handler.
+func (s *Server) bind(ctx context.Context, h http.Handler) (to *http.Server, serve func() error, err error) {
 	var l net.ListenConfig
 	listener, err := l.Listen(ctx, "tcp", s.Listen)
 	if err != nil {
-		return fmt.Errorf("listen: %w (set another address with STEPWELL_LISTEN)", err)
+		return nil, nil, fmt.Errorf("listen: %w (set another address with STEPWELL_LISTEN)", err)
 	}
 	s.addr = listener.Addr().String()
-	s.http = &http.Server{
+	to = &http.Server{
 		Handler:           limitStalls(h, writeTimeout),
 		BaseContext:       func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 		ReadHeaderTimeout: readHeaderTimeout,
@@ -345,19 +360,14 @@ func (s *Server) listen(ctx context.Context, h http.Handler) error {
 		DisableGeneralOptionsHandler: true,
 		ErrorLog:                     slog.NewLogLogger(s.Logger.Handler(), slog.LevelDebug),
 	}
-	if err := s.useTLS(s.http); err != nil {
-		return errors.Join(err, listener.Close())
+	if err := s.useTLS(to); err != nil {
+		return nil, nil, errors.Join(err, listener.Close())
 	}
-	newConnections(maxConnections).install(s.http)
-	s.httpDone = make(chan error, 1)
-	serve := s.http.Serve
-	if s.http.TLSConfig != nil {
-		serve = func(l net.Listener) error { return s.http.ServeTLS(l, "", "") } // the configuration has the certificate
+	newConnections(maxConnections).install(to)
+	if to.TLSConfig != nil {
+		return to, func() error { return to.ServeTLS(listener, "", "") }, nil // the configuration has the certificate
 	}
-	s.running.Go(func() { s.httpDone <- serve(listener) })
-	s.Logger.InfoContext(ctx, "listening", "addr", s.addr, "scheme", s.Scheme(), "role", s.Role,
-		"version", s.Build.Version, "commit", s.Build.Commit)
-	return nil
+	return to, func() error { return to.Serve(listener) }, nil
 }
 
 // Serve waits until ctx is done or the HTTP server fails, and stops the server.

@@ -145,7 +145,7 @@ func (h *Heartbeat) Suspects(ctx context.Context) (bool, error) {
 	err := pg.NewPool(h.pool).QueryRow(ctx, `
 		SELECT EXISTS (SELECT FROM processes WHERE id <> $1 AND beat_at < now() - $2::interval)`,
 		h.ID, SilenceLimit).Scan(&suspects)
-	return suspects, wrap("find silent processes", err)
+	return suspects, pg.Wrap(err, "find silent processes")
 }
 
 // SignOff deletes the process's row, so that no other process suspects it. The process must not hold any lease or
@@ -191,7 +191,7 @@ func (h *Heartbeat) Silent(ctx context.Context) (silent []string, untilDue time.
 		WHERE o.id <> $1 AND o.beat_at < now() - $4::interval AND me.steady_since < now() - $4::interval`,
 		h.ID, h.host, h.key, SilenceLimit, h.program.Version, h.program.Commit, h.program.Role).
 		Scan(&silent, &untilDue, &h.awaited)
-	return silent, untilDue, wrap("beat", err)
+	return silent, untilDue, pg.Wrap(err, "beat")
 }
 
 // Unparked is the condition that a message is not parked, for statements about all projects. Those about one project
@@ -207,12 +207,5 @@ const untilDueSQL = `
 // none.
 func UntilDue(ctx context.Context, pool *pgxpool.Pool) (d time.Duration, err error) {
 	err = pg.NewPool(pool).QueryRow(ctx, untilDueSQL).Scan(&d)
-	return d, wrap("find next due message", err)
-}
-
-func wrap(action string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", action, err)
+	return d, pg.Wrap(err, "find next due message")
 }

@@ -65,7 +65,7 @@ func ListServers(ctx context.Context, q pg.Querier) (s Servers, err error) {
 		SELECT id, host, version, commit, role, started_at, beat_at, 0 AS deliveries FROM processes
 		ORDER BY id LIMIT $1`, MaxServers)) // the IDs are in the order of the starts
 	if err != nil {
-		return Servers{}, wrap("list servers", err)
+		return Servers{}, pg.Wrap(err, "list servers")
 	}
 	s.List = list
 	if err := s.countDeliveries(ctx, q); err != nil {
@@ -76,7 +76,7 @@ func ListServers(ctx context.Context, q pg.Querier) (s Servers, err error) {
 		FROM run_wakes w JOIN runs r ON r.id = w.run_id
 		WHERE w.stranded_at IS NOT NULL ORDER BY w.run_id LIMIT $1`, MaxStranded+1))
 	if err != nil {
-		return Servers{}, wrap("list stranded runs", err)
+		return Servers{}, pg.Wrap(err, "list stranded runs")
 	}
 	if len(s.Stranded) > MaxStranded {
 		s.Stranded, s.MoreStranded = s.Stranded[:MaxStranded], true
@@ -96,7 +96,7 @@ func (s *Servers) countDeliveries(ctx context.Context, q pg.Querier) error {
 			SELECT holder FROM messages WHERE lease LIKE '_%' LIMIT $1) under_way
 		GROUP BY ROLLUP (holder) ORDER BY GROUPING(holder)`, MaxUnderWay+1))
 	if err != nil {
-		return wrap("count deliveries", err)
+		return pg.Wrap(err, "count deliveries")
 	}
 	total := counts[len(counts)-1] // of all holders; it is there without any
 	s.Now, s.Capped = total.Now, total.Count > MaxUnderWay

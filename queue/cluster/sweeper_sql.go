@@ -26,13 +26,13 @@ func claimPass(ctx context.Context, tx pgx.Tx, interval time.Duration) (cursor s
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", false, nil
 	}
-	return cursor, err == nil, wrap("claim sweep", err)
+	return cursor, err == nil, pg.Wrap(err, "claim sweep")
 }
 
 // saveCursor stores where the next pass continues.
 func saveCursor(ctx context.Context, tx pgx.Tx, cursor string) error {
 	_, err := tx.Exec(ctx, `UPDATE sweeper SET cursor = $1`, cursor)
-	return wrap("save sweep cursor", err)
+	return pg.Wrap(err, "save sweep cursor")
 }
 
 // knownStranded returns runs that were stranded at their last check.
@@ -43,10 +43,10 @@ func knownStranded(ctx context.Context, tx pgx.Tx, limit int) ([]string, error) 
 func selectIDs(ctx context.Context, tx pgx.Tx, sql string, args ...any) ([]string, error) {
 	rows, err := tx.Query(ctx, sql, args...)
 	if err != nil {
-		return nil, wrap("list runs to sweep", err)
+		return nil, pg.Wrap(err, "list runs to sweep")
 	}
 	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	return list, wrap("list runs to sweep", err)
+	return list, pg.Wrap(err, "list runs to sweep")
 }
 
 // Stranded is a run without a way to move (I5).
@@ -74,7 +74,7 @@ func findStranded(ctx context.Context, tx pgx.Tx, ids []string, quiet time.Durat
 		return nil, nil
 	}
 	list, err := pg.CollectAll[Stranded](tx.Query(ctx, findStrandedSQL, ids, quiet, limit))
-	return list, wrap("find stranded runs", err)
+	return list, pg.Wrap(err, "find stranded runs")
 }
 
 // strandedSQL selects those of the runs $1 that have been stranded for the time $2, up to the number $3.
@@ -196,7 +196,7 @@ func noteStranded(ctx context.Context, tx pgx.Tx, s Stranded) (due bool, err err
 					w.repaired_at + `+repairPause("$4", "$5")+` <= now() AS expired) AS was)
 		RETURNING repaired_at = now()`,
 		s.ID, s.Reason, s.LastSeq, firstRepairBackoff, maxRepairBackoff).Scan(&due)
-	return due, wrap("note stranded run", err)
+	return due, pg.Wrap(err, "note stranded run")
 }
 
 // clearStranded records which of the known runs are no longer stranded.
@@ -213,7 +213,7 @@ func clearStranded(ctx context.Context, tx pgx.Tx, known []string, still []Stran
 			SELECT run_id FROM run_wakes WHERE run_id = ANY($1) AND NOT run_id = ANY($2)
 			ORDER BY run_id FOR UPDATE -- in the order of those who commit several runs together
 		))`, known, ids)
-	return wrap("clear stranded runs", err)
+	return pg.Wrap(err, "clear stranded runs")
 }
 
 // lostKeys selects the idempotency keys, without messages, of the steps and waits that run $1 of project $2 and
@@ -240,7 +240,7 @@ const lostKeys = `
 func ForgetLostKeys(ctx context.Context, tx pgx.Tx, s Stranded) error {
 	_, err := tx.Exec(ctx, `DELETE FROM message_keys WHERE ctid = ANY (ARRAY(`+lostKeys+`))`,
 		s.ID, s.Project, s.DeploymentID, continuation.Topic(entities.WorkflowTopic+s.WorkflowName))
-	return wrap("forget lost keys", err)
+	return pg.Wrap(err, "forget lost keys")
 }
 
 // missingWork returns the work that a run driven by the server lacks, and an invocation, since the run may have missed
@@ -266,7 +266,7 @@ func missingWork(ctx context.Context, tx pgx.Tx, run Stranded) ([]message.Messag
 			AND NOT EXISTS (SELECT FROM messages m WHERE m.run_id = r.id AND m.work = 'cancel' AND m.subject = '')
 		LIMIT $3`, run.ID, run.DeploymentID, eventlog.MaxBatch)
 	if err != nil {
-		return nil, wrap("find missing work", err)
+		return nil, pg.Wrap(err, "find missing work")
 	}
 	type missing struct {
 		message.Message
@@ -275,7 +275,7 @@ func missingWork(ctx context.Context, tx pgx.Tx, run Stranded) ([]message.Messag
 	}
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByNameLax[missing])
 	if err != nil {
-		return nil, wrap("find missing work", err)
+		return nil, pg.Wrap(err, "find missing work")
 	}
 	list := []message.Message{{Work: message.WorkRun, Topic: run.WorkflowName, DeploymentID: run.DeploymentID}}
 	for _, m := range found {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue/tickets"
 )
 
@@ -58,7 +59,7 @@ func ReleaseOrphans(
 		)
 		UPDATE messages m SET `+lost("m.kept_until > now()")+`, last_error = $1
 		WHERE id = ANY (ARRAY(SELECT id FROM leased))`, message.ServerDied)
-	return tag.RowsAffected(), wrap("release orphaned leases", err)
+	return tag.RowsAffected(), pg.Wrap(err, "release orphaned leases")
 }
 
 // TakeOver deletes the rows of those silent processes that are dead, and makes the messages they held due. It is one
@@ -100,5 +101,5 @@ func TakeOver(
 		SELECT (SELECT coalesce(array_agg(id), '{}') FROM dead), (SELECT count(*) FROM leases WHERE lease = ''),
 			(SELECT count(*) FROM tickets)`,
 		silent, silence, frozen, message.ServerDied).Scan(&t.Processes, &t.Leases, &t.Tickets)
-	return t, wrap("take over from dead processes", err)
+	return t, pg.Wrap(err, "take over from dead processes")
 }

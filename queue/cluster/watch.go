@@ -38,7 +38,7 @@ func LoadWatches(b *pgx.Batch, ids []string, of func(entities.RunID) *Watch) {
 			*into = w
 			return nil
 		})
-		return wrap("read what the sweeper has noted", err)
+		return pg.Wrap(err, "read what the sweeper has noted")
 	})
 }
 
