@@ -60,9 +60,7 @@ func TestFirstAttemptOfTheFunctionCounts(t *testing.T) {
 			if !slices.Equal(log, expected) {
 				t.Errorf("got %v, want %v", log, expected)
 			}
-			if n := d.Count(t, `SELECT attempt FROM steps WHERE run_id = $1`, id); n != attempts {
-				t.Errorf("got attempt %d, want %d", n, attempts)
-			}
+			d.Want(t, "attempt", attempts, `SELECT attempt FROM steps WHERE run_id = $1`, id)
 		})
 	}
 }
@@ -93,9 +91,7 @@ func TestStepOfTheFunctionIsRepeated(t *testing.T) {
 			if got := d.events(t, id); !slices.Equal(got, want) {
 				t.Errorf("got %q, want %q", got, want)
 			}
-			if n := d.Count(t, `SELECT attempt FROM steps WHERE run_id = $1`, id); n != 3 {
-				t.Errorf("got attempt %d, want 3", n)
-			}
+			d.Want(t, "attempt", 3, `SELECT attempt FROM steps WHERE run_id = $1`, id)
 			d.waitForEmptyQueue(t)
 		})
 	}
@@ -124,12 +120,10 @@ func TestRepeatedAttemptsAreRecordedOnce(t *testing.T) {
 	if got := d.events(t, id); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if n := d.Count(t, `
+	d.Want(t, "pieces of work for the steps", 2, `
 		SELECT count(*) FROM messages WHERE run_id = $1 AND work = 'step' AND ticket = 0
 			AND due_at BETWEEN now() + interval '59 minutes' AND now() + interval '1 hour'
-			AND delivery_count = CASE subject WHEN 'f' THEN 1 ELSE 0 END`, id); n != 2 {
-		t.Errorf("got %d pieces of work for the steps, want 2", n)
-	}
+			AND delivery_count = CASE subject WHEN 'f' THEN 1 ELSE 0 END`, id)
 	// The result ends the step whenever it comes. Its work then does nothing.
 	body := `{"commands":[{"type":"recordStep","id":"g","output":1},` + retry + `]}`
 	if _, err := d.runs.Command(t.Context(), callOf(id, work.Lease), []byte(body)); err != nil {
@@ -139,9 +133,7 @@ func TestRepeatedAttemptsAreRecordedOnce(t *testing.T) {
 	if err := d.runs.executeStep(t.Context(), d.claimFrom(t, d, message.WorkStep, "g")); err != nil {
 		t.Error(err)
 	}
-	if n := d.Count(t, `SELECT count(*) FROM messages WHERE run_id = $1 AND subject = 'g'`, id); n != 0 {
-		t.Errorf("got %d pieces of work of the step that ended, want none", n)
-	}
+	d.Want(t, "pieces of work of the step that ended", 0, `SELECT count(*) FROM messages WHERE run_id = $1 AND subject = 'g'`, id)
 	want = append(want, "step_started g", "step_completed g")
 	if got := d.events(t, id); !slices.Equal(got, want) {
 		t.Errorf("after the result: got %q, want %q", got, want)

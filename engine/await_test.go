@@ -142,9 +142,7 @@ func TestSweeperWakesRunsWhoseAwaitCannotHold(t *testing.T) {
 			if tt.reason == "" && len(woken) > 0 || tt.reason != "" && (len(woken) != 1 || !strings.HasPrefix(woken[0].Reason, tt.reason)) {
 				t.Fatalf("woken: %+v, want %q", woken, tt.reason)
 			}
-			if n := d.Count(t, `SELECT count(*) FROM messages WHERE run_id = $1 AND work = 'run' AND due_at <= now()`, id); n != len(woken) {
-				t.Errorf("got %d invocations, want %d", n, len(woken))
-			}
+			d.Want(t, "invocations", len(woken), `SELECT count(*) FROM messages WHERE run_id = $1 AND work = 'run' AND due_at <= now()`, id)
 		})
 	}
 }
@@ -165,7 +163,5 @@ func TestAwaitOfAnOlderVersionIsForgotten(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if n := d.Count(t, `SELECT count(*) FROM messages WHERE work = 'run' AND due_at <= now()`); n != 1 {
-		t.Errorf("got %d invocations, want 1", n)
-	}
+	d.Want(t, "invocations", 1, `SELECT count(*) FROM messages WHERE work = 'run' AND due_at <= now()`)
 }

@@ -390,9 +390,7 @@ func TestRacersCancelARun(t *testing.T) {
 		if err != nil || ended.ForcedAt == nil || ended.ForcedAt.After(*first.ForcedAt) {
 			t.Errorf("the run is forced at %v, want at %v at the latest (%v)", ended.ForcedAt, first.ForcedAt, err)
 		}
-		if n := d.Count(t, `SELECT count(*) FROM messages`); n != 0 {
-			t.Errorf("%d messages are left", n)
-		}
+		d.Want(t, "messages are left", 0, `SELECT count(*) FROM messages`)
 	}
 }
 
@@ -412,9 +410,7 @@ func TestShorterGraceCounts(t *testing.T) {
 	if n := d.countEvents(t, run.ID, "cancel_requested"); n != 2 {
 		t.Errorf("%d requests in the log, want 2", n)
 	}
-	if n := d.Count(t, `SELECT count(*) FROM messages WHERE work = 'cancel' AND due_at < now() + interval '2 min'`); n != 1 {
-		t.Errorf("%d messages end the run after a minute, want 1", n)
-	}
+	d.Want(t, "messages end the run after a minute", 1, `SELECT count(*) FROM messages WHERE work = 'cancel' AND due_at < now() + interval '2 min'`)
 }
 
 // TestRunsOfTheSDKAreNotAsked: its functions would not know.
@@ -444,9 +440,7 @@ func TestChildIsCancelledDuringACall(t *testing.T) {
 		}
 	}
 	const kid = `SELECT count(*) FROM messages m JOIN runs r ON r.id = m.run_id WHERE r.parent_id = $1 AND work = 'cancel' AND subject = '1m0s'`
-	if n := d.Count(t, kid, run.ID); n != 1 {
-		t.Errorf("%d messages cancel the child, want 1", n)
-	}
+	d.Want(t, "messages cancel the child", 1, kid, run.ID)
 }
 
 // TestCancellationEndsABackoff: an invocation that waits because its function failed is made at once. One that is
@@ -464,9 +458,7 @@ func TestCancellationEndsABackoff(t *testing.T) {
 			SELECT count(*) FROM messages
 			WHERE work = 'run' AND due_at <= now() AND delivery_count = 9 AND last_error <> ''`
 		d.resume(t, run.ID, "old", `null`)
-		if n := d.Count(t, due); n != 0 {
-			t.Errorf("a payload has ended the backoff")
-		}
+		d.Want(t, "messages due after a payload", 0, due)
 		d.askToCancel(t, run.ID, time.Minute)
 		if n := d.Count(t, due); n != want {
 			t.Errorf("with %q, %d messages invoke the run now, want %d", change, n, want)

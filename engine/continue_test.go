@@ -289,9 +289,7 @@ func TestSlotGoesToTheNextRun(t *testing.T) {
 		next = runs[len(runs)-1].ID
 		return len(runs) == 2 && d.status(t, next) == entities.RunRunning
 	})
-	if n := d.Count(t, `SELECT count(*) FROM permits WHERE run_id = $1 AND granted_at IS NOT NULL`, next); n != 1 {
-		t.Errorf("the next run holds %d slots", n)
-	}
+	d.Want(t, "slots of the next run", 1, `SELECT count(*) FROM permits WHERE run_id = $1 AND granted_at IS NOT NULL`, next)
 	if s := d.status(t, other); s != entities.RunPending {
 		t.Errorf("the run that waits is %s", s)
 	}

@@ -170,9 +170,7 @@ func TestSignalDispatchSurvivesACrashAtAnyStatement(t *testing.T) {
 				if _, _, err := New(on.Queue, on.log).PostSignal(t.Context(), newSignal(`1`, withKey("key")), 0); err != nil || on != home {
 					return err
 				}
-				if n := home.Count(t, `SELECT count(*) FROM messages WHERE work = 'signal'`); n != 1 {
-					t.Errorf("%d pieces of work, want 1", n)
-				}
+				home.Want(t, "pieces of work", 1, `SELECT count(*) FROM messages WHERE work = 'signal'`)
 				return performWork(message.WorkSignal, signalDispatch.dispatch)(t, home, home)
 			},
 			work: message.WorkSignal, want: 1,

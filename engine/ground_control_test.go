@@ -69,9 +69,7 @@ func TestGroundControlDoubledResultDispatchesOnce(t *testing.T) {
 	if !errors.Is(err, entities.ErrConflict) {
 		t.Errorf("got error %v, want a conflict", err)
 	}
-	if n := d.Count(t, `SELECT count(*) FROM messages`); n != 0 {
-		t.Errorf("the second result made %d messages", n)
-	}
+	d.Want(t, "messages after the second result", 0, `SELECT count(*) FROM messages`)
 	if n := d.countEvents(t, work.RunID, "store_set x"); n != 1 {
 		t.Errorf("the store was written %d times", n)
 	}
@@ -158,9 +156,7 @@ func TestMessageBeforeTheFirstInvocationIsSeenByIt(t *testing.T) {
 	if err := d.runs.answer(t.Context(), work, run, []byte(`{}`)); err != nil {
 		t.Fatal(err)
 	}
-	if n := d.Count(t, `SELECT count(*) FROM messages WHERE run_id = $1`, id); n != 0 {
-		t.Errorf("after the answer %d messages are left, want none: nothing is new", n)
-	}
+	d.Want(t, "messages after the answer", 0, `SELECT count(*) FROM messages WHERE run_id = $1`, id)
 	if err := d.runs.answer(t.Context(), work, run, []byte(`{}`)); !queue.IsOver(err) {
 		t.Errorf("the same answer again: got error %v", err)
 	}

@@ -189,9 +189,7 @@ func TestRacersForTheTrialCall(t *testing.T) {
 	if n != 1 {
 		t.Errorf("%d may try", n)
 	}
-	if n := d.Count(t, `SELECT count(*) FROM deployments WHERE trial_at > now() + interval '9 minutes'`); n != 1 {
-		t.Error("the next trial call is not as much later")
-	}
+	d.Want(t, "trial calls as much later", 1, `SELECT count(*) FROM deployments WHERE trial_at > now() + interval '9 minutes'`)
 }
 
 // TestOnlyANewDeployForgetsTheHealth: apps repeat their registration at every start. What forgets it has the deployment

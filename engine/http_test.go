@@ -301,9 +301,7 @@ func TestAsyncSteps(t *testing.T) {
 	if status, payload := d.waitForEnd(t, id); recorded != 1 || status != entities.RunCompleted {
 		t.Errorf("%d results were recorded; the run ended %s with %s", recorded, status, payload)
 	}
-	if n := d.Count(t, `SELECT count(*) FROM messages WHERE run_id = $1 AND work = 'step'`, id); n != 0 {
-		t.Errorf("%d pieces of work are left", n)
-	}
+	d.Want(t, "pieces of work are left", 0, `SELECT count(*) FROM messages WHERE run_id = $1 AND work = 'step'`, id)
 
 	late := d.startRun(t, `{"timeout":"300ms"}`)
 	if status, payload := d.waitForEnd(t, late); status != entities.RunFailed || !strings.Contains(payload, `"code":"timeout"`) {

@@ -88,9 +88,7 @@ func TestRunOfThreeStepsTakesEightTransactions(t *testing.T) {
 		"FOR NO KEY UPDATE": 8, "INTO runs": 1, "UPDATE runs": 7, "INTO events": 8, "INTO steps": 3, "UPDATE steps": 3,
 		"INTO messages AS m": 7, "river_job": 0, "FROM steps WHERE run_id": 6, "COMMIT": 0,
 	}
-	if n := d.Count(t, `SELECT count(DISTINCT xid) FROM events WHERE run_id = $1`, id); n != 8 {
-		t.Errorf("%d transactions wrote the events, want 8", n)
-	}
+	d.Want(t, "transactions", 8, `SELECT count(DISTINCT xid) FROM events WHERE run_id = $1`, id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for part, n := range want {
@@ -438,9 +436,7 @@ func TestStepsWithoutAFreeSlotStartLater(t *testing.T) {
 	if n := calls.Load(); n != steps {
 		t.Errorf("%d calls, want %d", n, steps)
 	}
-	if n := d.Count(t, `SELECT count(*) FROM events WHERE run_id = $1 AND type = 'step_started'`, id); n != steps {
-		t.Errorf("%d starts, want %d", n, steps)
-	}
+	d.Want(t, "starts", steps, `SELECT count(*) FROM events WHERE run_id = $1 AND type = 'step_started'`, id)
 }
 
 // TestLeaseCoversTheAttemptsTimeout: the lease of an inline start lasts for the attempt's timeout and the time to

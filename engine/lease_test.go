@@ -44,9 +44,7 @@ func TestWorkWithAnExpiredLeaseIsRepeated(t *testing.T) {
 			if _, err := w.Perform(t.Context(), late); err != nil {
 				t.Error(err)
 			}
-			if n := d.Count(t, `SELECT count(*) FROM messages WHERE id = $1`, late.ID); n != 1 {
-				t.Errorf("got %d messages for the work, want 1", n)
-			}
+			d.Want(t, "messages for the work", 1, `SELECT count(*) FROM messages WHERE id = $1`, late.ID)
 			if work == message.WorkDeadline {
 				return // repeating this work would end the run
 			}

@@ -136,9 +136,7 @@ func (c *counter) wantWithin(t *testing.T, all, each int) {
 // wantNoPermits checks that no permit is left.
 func (d *server) wantNoPermits(t *testing.T) {
 	t.Helper()
-	if n := d.Count(t, `SELECT count(*) FROM permits`); n != 0 {
-		t.Errorf("%d permits are left", n)
-	}
+	d.Want(t, "permits are left", 0, `SELECT count(*) FROM permits`)
 }
 
 // holding starts a server whose function answers runs with the input "hold" only when it is released.
@@ -197,9 +195,7 @@ func TestRunWaitsForItsLimit(t *testing.T) {
 	if !urgentFirst {
 		t.Error("the run with a priority started after the one before it")
 	}
-	if n := d.Count(t, `SELECT count(*) FROM permits`); n != 0 {
-		t.Errorf("%d permits are left", n)
-	}
+	d.Want(t, "permits are left", 0, `SELECT count(*) FROM permits`)
 }
 
 func TestCancelledRunLeavesTheQueue(t *testing.T) {
@@ -229,9 +225,7 @@ func TestFullLimitRefusesOrCancels(t *testing.T) {
 	if !ok || full.Use.Name != "rejects" || full.Held != 1 || full.RetryAfter <= 0 {
 		t.Errorf("got error %v, want a FullError that says when to try again", err)
 	}
-	if n := d.Count(t, `SELECT count(*) FROM runs`); n != 1 {
-		t.Errorf("there are %d runs; a refused start must leave no trace", n)
-	}
+	d.Want(t, "runs after a refused start", 1, `SELECT count(*) FROM runs`)
 	_, _, err = d.log.Start(t.Context(), project, request("unknown"))
 	testdb.WantError(t, "a limit that does not exist", err, limit.ErrNotFound)
 
@@ -324,9 +318,7 @@ func TestChangesOfPoliciesCountForTheNextStart(t *testing.T) {
 	release()
 	d.wantEnd(t, second, entities.RunCompleted, `"done"`)
 	d.wantEnd(t, third, entities.RunCompleted, `"done"`)
-	if n := d.Count(t, `SELECT count(*) FROM permits`); n != 0 {
-		t.Errorf("%d permits are left", n)
-	}
+	d.Want(t, "permits are left", 0, `SELECT count(*) FROM permits`)
 }
 
 // TestMessageOfALimitedRunWaits checks the gate of the Workflow SDK's own messages.

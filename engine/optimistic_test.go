@@ -462,7 +462,5 @@ func TestEachStepIsOneStatement(t *testing.T) {
 	want(3, "the answer", func() error { // and the lock, as the end of the run must see all children
 		return answerWith(answer+`,{"type":"complete"}`)(t.Context(), b, m)
 	})
-	if n := home.Count(t, `SELECT count(*) FROM runs WHERE status = 'completed'`); n != 1 {
-		t.Errorf("got %d completed runs, want 1", n)
-	}
+	home.Want(t, "completed runs", 1, `SELECT count(*) FROM runs WHERE status = 'completed'`)
 }

@@ -312,9 +312,7 @@ func TestRacersPostOneSignal(t *testing.T) {
 	}
 	_, _, err := r.engine().PostSignal(t.Context(), newSignal(`{"n":2}`, withKey("key")), 0)
 	testdb.WantError(t, "other data", err, entities.ErrKeyReused)
-	if n := r.Count(t, `SELECT count(*) FROM signals`); n != 1 {
-		t.Errorf("%d signals are stored", n)
-	}
+	r.Want(t, "signals are stored", 1, `SELECT count(*) FROM signals`)
 	r.postSignal(t, 0, newSignal(`{"n":2}`, withKey("key"), named("shipped")))
 	r.postSignal(t, 0, newSignal(`{"n":2}`, withKey("other-key")))
 	r.postSignal(t, 0, newSignal(`{"n":2}`))
@@ -418,7 +416,5 @@ func TestInvalidSignalsAreRefused(t *testing.T) {
 		_, _, err := runs.PostSignal(t.Context(), try.signal, try.keep)
 		testdb.WantError(t, name, err, entities.ErrInvalid)
 	}
-	if n := r.Count(t, `SELECT (SELECT count(*) FROM signals) + (SELECT count(*) FROM messages)`); n != 0 {
-		t.Errorf("%d rows were written", n)
-	}
+	r.Want(t, "rows were written", 0, `SELECT (SELECT count(*) FROM signals) + (SELECT count(*) FROM messages)`)
 }

@@ -22,7 +22,5 @@ output: ["${steps.one.output == steps.two.output}", "${steps.child.error.details
   "${steps.free.output == steps.one.output}"]
 `)
 	d.wantEnd(t, d.startOrder(t, "starts@1", `{"id":7}`, ""), entities.RunCompleted, `[true,true,false]`)
-	if n := d.Count(t, `SELECT count(*) FROM runs WHERE workflow_name = 'held' AND unique_key = 'order 7'`); n != 1 {
-		t.Errorf("%d runs have had the key", n)
-	}
+	d.Want(t, "runs have had the key", 1, `SELECT count(*) FROM runs WHERE workflow_name = 'held' AND unique_key = 'order 7'`)
 }

@@ -60,7 +60,5 @@ func TestLoopsOfSignalsEnd(t *testing.T) {
 	if !strings.HasPrefix(reason, "too_deep: ") || !strings.Contains(reason, string(id)) {
 		t.Errorf("got the reason %q, want a code and the root", reason)
 	}
-	if n := d.Count(t, `SELECT count(*) FROM runs WHERE root_id = $1`, id); n != 3 {
-		t.Errorf("%d runs are below the root, want 3", n)
-	}
+	d.Want(t, "runs are below the root", 3, `SELECT count(*) FROM runs WHERE root_id = $1`, id)
 }

@@ -102,10 +102,6 @@ func TestRacersClaimAKeyOnce(t *testing.T) {
 			t.Errorf("racer %d got the message %q, and racer 0 %q", i, id, ids[0])
 		}
 	}
-	if n := servers[0].Count(t, `SELECT count(*) FROM messages`); n != 1 {
-		t.Errorf("got %d messages, want 1", n)
-	}
-	if n := servers[0].Count(t, `SELECT count(*) FROM events`); n != racers/2 {
-		t.Errorf("got %d events, want %d", n, racers/2)
-	}
+	servers[0].Want(t, "messages", 1, `SELECT count(*) FROM messages`)
+	servers[0].Want(t, "events", racers/2, `SELECT count(*) FROM events`)
 }

@@ -125,9 +125,7 @@ func TestClaimedMessageBeginsNoRun(t *testing.T) {
 	if err != nil || !ok {
 		t.Fatalf("claim: got %v, %v", ok, err)
 	}
-	if n := r.Count(t, waiting); n != 0 {
-		t.Errorf("%d messages begin a run after the claim, want none", n)
-	}
+	r.Want(t, "messages begin a run after the claim", 0, waiting)
 }
 
 // TestGrantedRunCountsAsBegun: a run that has got the slots of its limits goes before runs that begin, whether its app is
@@ -151,9 +149,7 @@ func TestGrantedRunCountsAsBegun(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n := r.Count(t, `SELECT count(*) FROM messages WHERE id = $1 AND NOT begins_run AND due_at <= now()`, id); n != 1 {
-				t.Error("the message is not due as one of a run that has begun")
-			}
+			r.Want(t, "due messages of a run that has begun", 1, `SELECT count(*) FROM messages WHERE id = $1 AND NOT begins_run AND due_at <= now()`, id)
 		})
 	}
 }

@@ -222,9 +222,7 @@ func TestMatchingMessagesAreRetriedAndDiscarded(t *testing.T) {
 			t.Errorf("%q: no message is due", tt.state)
 		}
 	}
-	if n := r.Count(t, `SELECT count(*) FROM messages WHERE id = $1 AND parked_at IS NOT NULL`, foreign); n != 1 {
-		t.Error("the message of the other project was changed")
-	}
+	r.Want(t, "parked messages of the other project", 1, `SELECT count(*) FROM messages WHERE id = $1 AND parked_at IS NOT NULL`, foreign)
 	want := []string{"key_1 messages.retry retrying", "key_1 messages.retry parked", "key_1 messages.retry ", "key_1 messages.discard "}
 	if diff := cmp.Diff(want, r.audit(t)); diff != "" {
 		t.Errorf("audit (-want +got):\n%s", diff)
@@ -263,9 +261,7 @@ func TestRacersRetryEachMessageOnce(t *testing.T) {
 	if sum != messages {
 		t.Errorf("%d messages were changed, want %d", sum, messages)
 	}
-	if n := r.Count(t, `SELECT coalesce(sum((detail->>'count')::int), 0) FROM audit WHERE action LIKE 'messages.%'`); n != messages {
-		t.Errorf("the audit counts %d, want %d", n, messages)
-	}
+	r.Want(t, "messages in the audit", messages, `SELECT coalesce(sum((detail->>'count')::int), 0) FROM audit WHERE action LIKE 'messages.%'`)
 	if n, keys := r.Count(t, `SELECT count(*) FROM messages`), r.Count(t, `SELECT count(*) FROM message_keys`); n != keys {
 		t.Errorf("%d messages are left with %d keys", n, keys)
 	}

@@ -258,12 +258,8 @@ func TestAMissedCheckIsMadeUpFor(t *testing.T) {
 	if err := r.bounds.CheckAll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if n := r.Count(t, `SELECT count(*) FROM messages WHERE due_at <= now() AND id IN ('a', 'b')`); n != 2 {
-		t.Errorf("%d were made due, want 2", n)
-	}
-	if n := r.Count(t, `SELECT count(*) FROM messages WHERE due_at = `+gated); n != 2 {
-		t.Errorf("%d wait or are leased at the full one, want 2", n)
-	}
+	r.Want(t, "messages made due", 2, `SELECT count(*) FROM messages WHERE due_at <= now() AND id IN ('a', 'b')`)
+	r.Want(t, "messages at the full one", 2, `SELECT count(*) FROM messages WHERE due_at = `+gated)
 }
 
 // TestCallsAreCountedFromAnIndex: a claim and the checks read nothing of other deployments.

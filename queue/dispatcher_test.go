@@ -35,9 +35,7 @@ func (r *replica) issue(t testing.TB) {
 // wantNoTickets checks that no ticket has been issued.
 func (r *replica) wantNoTickets(t testing.TB) {
 	t.Helper()
-	if n := r.Count(t, `SELECT count(*) FROM river_job`); n != 0 {
-		t.Errorf("got %d tickets, want none", n)
-	}
+	r.Want(t, "tickets", 0, `SELECT count(*) FROM river_job`)
 }
 
 func TestDeliveringProcessIssuesNoTicket(t *testing.T) {

@@ -48,7 +48,5 @@ func TestDrainsBesideWorkers(t *testing.T) {
 	if n := len(a.calls); n != drainers*rounds*batch {
 		t.Errorf("%d calls, want %d: each message once", n, drainers*rounds*batch)
 	}
-	if n := steady.Count(t, `SELECT count(*) FROM processes`); n != 0 {
-		t.Errorf("%d processes are registered, want none", n)
-	}
+	steady.Want(t, "processes are registered", 0, `SELECT count(*) FROM processes`)
 }

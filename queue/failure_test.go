@@ -421,9 +421,7 @@ func TestWaitingTicketStaysGoodWhenItCountsAsLost(t *testing.T) {
 	if _, err := w.issueDue(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := r.Count(t, `SELECT count(*) FROM river_job`), 2; got != want {
-		t.Errorf("got %d tickets, want %d", got, want)
-	}
+	r.Want(t, "tickets", 2, `SELECT count(*) FROM river_job`)
 	if got := r.stored(t, id); got.Wait < 20*time.Minute || got.DeliveryCount != 0 || got.Parked {
 		t.Errorf("got %+v, want the next ticket after twice the time others wait", got)
 	}

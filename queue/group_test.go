@@ -88,9 +88,7 @@ func TestMessagesInAGroupCommit(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("leases by stored message (-want +got):\n%s", diff)
 	}
-	if n := r.Count(t, `SELECT count(*) FROM messages`); n != len(want) {
-		t.Errorf("got %d messages, want %d", n, len(want))
-	}
+	r.Want(t, "messages", len(want), `SELECT count(*) FROM messages`)
 	for m, first := range map[*insertion]string{members[1]: "msg_new", members[2]: "msg_before"} {
 		if err := m.resolve(t.Context(), r.pool); err != nil || m.id != first {
 			t.Errorf("key %s stands for %s, %v; want %s", m.Key, m.id, err, first)
@@ -143,9 +141,7 @@ func TestAcknowledgementsInAGroupCommit(t *testing.T) {
 	if a := acks["about a run with a hook"]; a.Execute(t.Context(), r.pool) != nil || !a.ended || a.shared {
 		t.Errorf("by itself: got %+v, want it ended", a)
 	}
-	if n := r.Count(t, `SELECT acked_seq FROM run_wakes WHERE run_id = 'wrun_hooked'`); n != 1 {
-		t.Errorf("%d events are noted as seen, want 1", n)
-	}
+	r.Want(t, "events are noted as seen", 1, `SELECT acked_seq FROM run_wakes WHERE run_id = 'wrun_hooked'`)
 }
 
 // contended stores two leased messages of two runs, each with a step whose message was lost. The order of the rows in

@@ -115,9 +115,7 @@ func TestLeasesOfADeadProcessAreTakenOver(t *testing.T) {
 	}
 	r.ack(t, got[lost.ID])
 	r.ack(t, got[fetched])
-	if n := r.Count(t, `SELECT count(*) FROM processes WHERE id = 'proc_dead'`); n != 0 {
-		t.Error("the dead process is still registered")
-	}
+	r.Want(t, "dead processes", 0, `SELECT count(*) FROM processes WHERE id = 'proc_dead'`)
 	testdb.Eventually(t, "no ticket is in use", func() bool {
 		return r.Count(t, `SELECT count(*) FROM river_job WHERE state = 'running'`) == 0
 	})
@@ -325,9 +323,7 @@ func TestWorkerThatCannotRegisterDoesNotStart(t *testing.T) {
 	r.Exec(t, `ALTER TABLE elsewhere RENAME TO processes`)
 	w := r.newWorker(t)
 	startWorker(t, w)
-	if n := r.Count(t, `SELECT count(*) FROM processes WHERE id = $1`, w.heartbeat.ID); n != 1 {
-		t.Errorf("got %d rows of a worker that has started, want 1", n)
-	}
+	r.Want(t, "rows of a worker that has started", 1, `SELECT count(*) FROM processes WHERE id = $1`, w.heartbeat.ID)
 	r.ack(t, a.next(t))
 }
 
@@ -347,9 +343,7 @@ func TestLeaseOfAnUnregisteredHolderIsReleased(t *testing.T) {
 			t.Errorf("message %s has %d leases, want %d", id, got, want)
 		}
 	}
-	if n := r.Count(t, `SELECT count(*) FROM messages WHERE id = $1 AND due_at <= now() AND delivery_count = 0`, lost.ID); n != 1 {
-		t.Error("the message is not due at once, or its delivery was counted")
-	}
+	r.Want(t, "messages due at once, uncounted", 1, `SELECT count(*) FROM messages WHERE id = $1 AND due_at <= now() AND delivery_count = 0`, lost.ID)
 }
 
 // TestUnregisteredProcessClaimsNothing: others took over from a live process while it was disconnected, and would take

@@ -257,12 +257,8 @@ func TestPauseThatEndsMissesNoDelivery(t *testing.T) {
 	if err := other.letGo(t.Context(), over[0]); err != nil {
 		t.Fatal(err)
 	}
-	if n := r.Count(t, `SELECT count(*) FROM messages WHERE held_by IS NULL AND due_at <= now()`); n != 1 {
-		t.Error("the message is not due")
-	}
-	if n := r.Count(t, `SELECT count(*) FROM pauses`); n != 0 {
-		t.Error("the pause is not forgotten")
-	}
+	r.Want(t, "due messages", 1, `SELECT count(*) FROM messages WHERE held_by IS NULL AND due_at <= now()`)
+	r.Want(t, "pauses", 0, `SELECT count(*) FROM pauses`)
 }
 
 // TestPausesOfEndedRunsEnd, so that what they hold is not held for ever.

@@ -116,9 +116,7 @@ func TestBacklogOfOneProjectDelaysNoOther(t *testing.T) {
 	if got := r.tickets(t, "greedy"); got < 1 || got > maxTickets {
 		t.Errorf("the greedy project has %d tickets, want 1 to %d", got, maxTickets)
 	}
-	if got := r.Count(t, `SELECT count(*) FROM river_job WHERE args->>'message' = $1`, id); got != 1 {
-		t.Errorf("the other project has %d tickets, want 1", got)
-	}
+	r.Want(t, "tickets of the other project", 1, `SELECT count(*) FROM river_job WHERE args->>'message' = $1`, id)
 	// A second round issues no more, although more is due.
 	before := r.tickets(t, "greedy")
 	r.issue(t)

@@ -54,9 +54,7 @@ func TestStepsOfAppsWaitForTheirSlots(t *testing.T) {
 	if most.Load() != 2 {
 		t.Errorf("%d calls at once, want 2", most.Load())
 	}
-	if n := r.Count(t, `SELECT count(*) FROM permits`); n != 0 {
-		t.Errorf("%d permits are left", n)
-	}
+	r.Want(t, "permits are left", 0, `SELECT count(*) FROM permits`)
 }
 
 // TestAFailedStepOfAnAppWaitsAgain: another one has its slot during the pause. What refuses the body of steps that the

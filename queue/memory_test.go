@@ -46,9 +46,7 @@ func TestTicketThatWaitsForMemoryIsNotLost(t *testing.T) {
 		r.Exec(t, `UPDATE messages SET due_at = now() + interval '2 s' WHERE id = $1`, id)
 		testdb.Eventually(t, "its ticket is kept", func() bool { return r.stored(t, id).Wait > ticketTime/2 })
 	}
-	if n := r.Count(t, `SELECT count(*) FROM river_job`); n != 1 {
-		t.Errorf("got %d tickets of one message, want 1", n)
-	}
+	r.Want(t, "tickets of one message", 1, `SELECT count(*) FROM river_job`)
 	giveBack()
 	r.gone(t, id)
 	if c := a.next(t); c.id() != id || c.count() != "1" {

@@ -38,9 +38,7 @@ func TestParkedMessageCanBeRetried(t *testing.T) {
 	if c.id() != id || c.count() != "1" || string(c.Body) != "again" {
 		t.Errorf("got delivery %s of %s, want 1 of %s", c.count(), c.id(), id)
 	}
-	if n := r.Count(t, `SELECT count(*) FROM messages WHERE unreached_count = 0 AND first_failed_at IS NULL`); n != 1 {
-		t.Error("its count of failures was not reset")
-	}
+	r.Want(t, "messages without failures", 1, `SELECT count(*) FROM messages WHERE unreached_count = 0 AND first_failed_at IS NULL`)
 	_, err = r.Retry(t.Context(), project, id)
 	testdb.WantError(t, "retry of a leased message", err, entities.ErrConflict)
 	r.ack(t, c)

@@ -72,7 +72,5 @@ func TestResumeMissesNoDelivery(t *testing.T) {
 	if err := w.postpone(t.Context(), Delivery{Project: project, Lease: "rh_1"}); err != nil {
 		t.Fatal(err)
 	}
-	if n := r.Count(t, `SELECT count(*) FROM messages WHERE lease = '' AND due_at <= now()`); n != 1 {
-		t.Error("the message waits")
-	}
+	r.Want(t, "due messages", 1, `SELECT count(*) FROM messages WHERE lease = '' AND due_at <= now()`)
 }

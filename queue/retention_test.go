@@ -47,12 +47,8 @@ func TestRetentionDeletesRunsWithTheirMessages(t *testing.T) {
 	for _, id := range kept {
 		r.stored(t, id)
 	}
-	if n := r.Count(t, `SELECT count(*) FROM runs WHERE id = 'wrun_old'`); n != 0 {
-		t.Error("the run is still there")
-	}
-	if n := r.Count(t, `SELECT count(*) FROM runs`); n != 2 {
-		t.Errorf("%d runs are left, want 2", n)
-	}
+	r.Want(t, "old runs", 0, `SELECT count(*) FROM runs WHERE id = 'wrun_old'`)
+	r.Want(t, "runs are left", 2, `SELECT count(*) FROM runs`)
 }
 
 // TestAllExpiredKeysAreDeleted deletes more keys than one batch has, and none that has not expired.

@@ -50,9 +50,7 @@ func TestSendsOfManyClientsShareACommit(t *testing.T) {
 		if errs[i] != nil {
 			t.Fatal(errs[i])
 		}
-		if n := r.Count(t, `SELECT octet_length(body) FROM messages WHERE id = $1 AND lease = ''`, id); n != i {
-			t.Errorf("message %d has a body of %d bytes", i, n)
-		}
+		r.Want(t, "bytes of the body", i, `SELECT octet_length(body) FROM messages WHERE id = $1 AND lease = ''`, id)
 	}
 	if n := r.transactions(t); n != 1 {
 		t.Errorf("%d transactions wrote the messages, want 1", n)
@@ -99,12 +97,8 @@ func TestFailedSendDoesNotFailTheOthers(t *testing.T) {
 		}
 	}
 	ids = slices.Delete(ids, 1, 2)
-	if n := r.Count(t, `SELECT count(*) FROM messages WHERE id = ANY ($1)`, ids); n != len(ids) {
-		t.Errorf("%d messages are stored, want %d", n, len(ids))
-	}
-	if n := r.Count(t, `SELECT count(*) FROM message_keys WHERE key = 'bad'`); n != 0 {
-		t.Error("the key of the refused message is taken")
-	}
+	r.Want(t, "messages are stored", len(ids), `SELECT count(*) FROM messages WHERE id = ANY ($1)`, ids)
+	r.Want(t, "keys of the refused message", 0, `SELECT count(*) FROM message_keys WHERE key = 'bad'`)
 }
 
 // TestLostCommitOfSharedSendsStoresNothing: the last statement of the transaction ends its connection.
@@ -121,9 +115,8 @@ func TestLostCommitOfSharedSendsStoresNothing(t *testing.T) {
 			t.Errorf("message %d: got no error", i)
 		}
 	}
-	if n := r.Count(t, `SELECT count(*) FROM messages`) + r.Count(t, `SELECT count(*) FROM message_keys`); n != 0 {
-		t.Errorf("%d rows are left, want none", n)
-	}
+	r.Want(t, "messages", 0, `SELECT count(*) FROM messages`)
+	r.Want(t, "keys", 0, `SELECT count(*) FROM message_keys`)
 }
 
 // TestLargeMessagesAreSentAlone: others do not wait until a large body has reached the database.
@@ -133,7 +126,5 @@ func TestLargeMessagesAreSentAlone(t *testing.T) {
 	resume := r.Group().Pause()
 	defer resume()
 	id := r.send(t, body(strings.Repeat("x", smallBody+1)))
-	if n := r.Count(t, `SELECT octet_length(body) FROM messages WHERE id = $1`, id); n != smallBody+1 {
-		t.Errorf("the stored body has %d bytes, want %d", n, smallBody+1)
-	}
+	r.Want(t, "bytes of the stored body", smallBody+1, `SELECT octet_length(body) FROM messages WHERE id = $1`, id)
 }

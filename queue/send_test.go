@@ -95,9 +95,7 @@ func TestKeyOutlivesAcknowledgedMessage(t *testing.T) {
 	if got := r.send(t, keyed("k")); got != first {
 		t.Errorf("duplicate after the acknowledgement: got ID %s, want %s", got, first)
 	}
-	if got, want := r.Count(t, `SELECT count(*) FROM messages`), 0; got != want {
-		t.Errorf("got %d messages, want %d", got, want)
-	}
+	r.Want(t, "messages", 0, `SELECT count(*) FROM messages`)
 }
 
 func TestKeyExpiresAfterRetention(t *testing.T) {

@@ -18,11 +18,9 @@ func TestTicketsHaveTheDatabasesTimes(t *testing.T) {
 	r.send(t)
 	r.issue(t)
 	// A ticket is issued in the transaction that makes its message wait for it.
-	if n := r.Count(t, `
+	r.Want(t, "tickets with the time of their transaction", 1, `
 		SELECT count(*) FROM river_job j JOIN messages m ON m.id = j.args->>'message'
-		WHERE j.scheduled_at = m.due_at - $1::interval AND j.created_at = j.scheduled_at`, ticketTime); n != 1 {
-		t.Errorf("got %d tickets with the time of their transaction, want 1", n)
-	}
+		WHERE j.scheduled_at = m.due_at - $1::interval AND j.created_at = j.scheduled_at`, ticketTime)
 	// The clock of this process is an hour behind.
 	at := time.Now().Add(time.Hour).Truncate(time.Microsecond)
 	err := pg.InTx(t.Context(), r.pool, func(tx pgx.Tx) error {
@@ -31,7 +29,5 @@ func TestTicketsHaveTheDatabasesTimes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := r.Count(t, `SELECT count(*) FROM river_job WHERE scheduled_at = $1 AND state = 'available'`, at); n != 1 {
-		t.Errorf("got %d tickets with the given time, want 1", n)
-	}
+	r.Want(t, "tickets with the given time", 1, `SELECT count(*) FROM river_job WHERE scheduled_at = $1 AND state = 'available'`, at)
 }

@@ -41,9 +41,7 @@ func TestDeliveriesUnderWayHoldNoConnections(t *testing.T) {
 		close(all)
 	}()
 	testdb.Receive(t, "all deliveries at once", all)
-	if got := r.Count(t, `SELECT count(*) FROM messages WHERE lease <> '' AND delivery_count = 1`); got != messages {
-		t.Errorf("got %d messages leased, want all %d", got, messages)
-	}
+	r.Want(t, "messages leased", messages, `SELECT count(*) FROM messages WHERE lease <> '' AND delivery_count = 1`)
 	if got := r.pool.Stat().MaxConns(); got != 10 {
 		t.Errorf("got a pool of %d connections, want 10", got)
 	}
@@ -76,9 +74,7 @@ func TestWorkerDeliversNoMoreThanAllowedAtOnce(t *testing.T) {
 	testdb.Eventually(t, "River has fetched again", func() bool {
 		return r.Count(t, `SELECT count(*) FROM messages WHERE created_at < clock_timestamp() - interval '2 s'`) == 10
 	})
-	if got := r.Count(t, `SELECT count(*) FROM messages WHERE lease <> ''`); got != limit {
-		t.Errorf("got %d deliveries at once, want %d", got, limit)
-	}
+	r.Want(t, "deliveries at once", limit, `SELECT count(*) FROM messages WHERE lease <> ''`)
 	close(release)
 	testdb.Eventually(t, "all are acknowledged", func() bool { return r.Count(t, `SELECT count(*) FROM messages`) == 0 })
 }

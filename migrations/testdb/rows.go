@@ -35,6 +35,14 @@ func (r Rows) Count(t testing.TB, sql string, args ...any) (n int) {
 	return n
 }
 
+// Want fails the test unless a statement reads the number. What says what it counts.
+func (r Rows) Want(t testing.TB, what string, want int, sql string, args ...any) {
+	t.Helper()
+	if n := r.Count(t, sql, args...); n != want {
+		t.Errorf("%s: got %d, want %d", what, n, want)
+	}
+}
+
 // Clear deletes all rows about runs and messages, but keeps the pages of their tables: plans that are made then are for
 // empty tables. It reads no index, so that the statistics of indexes count what the test reads. The pool must have a
 // single connection.
