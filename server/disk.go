@@ -1,12 +1,9 @@
 package server
 
 import (
-	"context"
-	"errors"
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
@@ -15,15 +12,25 @@ import (
 // disk still is full then, the next failing statement makes the server unready again.
 const diskFullFor = 10 * time.Second
 
-// diskMonitor traces all statements of a pool for disk-full errors. No other signal is available: only a write that
-// needs space fails.
+// diskMonitor looks for disk-full errors of a pool's statements. No other signal is available: only a write that needs
+// space fails.
 type diskMonitor struct {
 	now  func() time.Time
 	full atomic.Pointer[time.Time] // time of the last disk-full error; nil if there was none
 }
 
-// install sets the monitor as the pool's tracer.
-func (d *diskMonitor) install(c *pgxpool.Config) { c.ConnConfig.Tracer = d }
+// install has the monitor see the errors of the pool's connections.
+func (d *diskMonitor) install(c *pgxpool.Config) {
+	const diskFull = "53100"
+	next := c.ConnConfig.OnPgError
+	c.ConnConfig.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
+		if err.Code == diskFull {
+			now := d.now()
+			d.full.Store(&now)
+		}
+		return next(conn, err)
+	}
+}
 
 // problem returns why the server is unready, or "".
 func (d *diskMonitor) problem() string {
@@ -31,37 +38,4 @@ func (d *diskMonitor) problem() string {
 		return "the database's disk is full"
 	}
 	return ""
-}
-
-func (d *diskMonitor) record(err error) {
-	const diskFull = "53100"
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == diskFull {
-		now := d.now()
-		d.full.Store(&now)
-	}
-}
-
-// TraceQueryStart implements [pgx.QueryTracer].
-func (d *diskMonitor) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	return ctx
-}
-
-// TraceQueryEnd implements [pgx.QueryTracer].
-func (d *diskMonitor) TraceQueryEnd(_ context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
-	d.record(data.Err)
-}
-
-// TraceBatchStart implements [pgx.BatchTracer].
-func (d *diskMonitor) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	return ctx
-}
-
-// TraceBatchQuery implements [pgx.BatchTracer].
-func (d *diskMonitor) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchQueryData) {
-	d.record(data.Err)
-}
-
-// TraceBatchEnd implements [pgx.BatchTracer].
-func (d *diskMonitor) TraceBatchEnd(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchEndData) {
-	d.record(data.Err)
 }

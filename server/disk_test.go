@@ -73,3 +73,16 @@ func TestFullDiskMakesServerUnready(t *testing.T) {
 		t.Errorf("after another error: got %d %s", code, body)
 	}
 }
+
+// TestStatementsOfTheServerHaveDeadlines, whatever else is installed in its pool.
+func TestStatementsOfTheServerHaveDeadlines(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, testdb.New(t), RoleAPI)
+	mustStart(t, s)
+	tracer := s.pool.Config().ConnConfig.Tracer
+	ctx := tracer.TraceQueryStart(t.Context(), nil, pgx.TraceQueryStartData{})
+	defer tracer.TraceQueryEnd(ctx, nil, pgx.TraceQueryEndData{})
+	if _, ok := ctx.Deadline(); !ok {
+		t.Error("a statement has no deadline")
+	}
+}
