@@ -262,20 +262,22 @@ func (c *cachedRun) addFacts(r Request, f *facts) bool {
 		return known || r.Type == entities.EventWaitCreated
 	case entities.EventStoreSet:
 		f.Store = c.Store
-		return (c.Run.StoreSeq == 0 || c.Store != nil) && (!r.isStoreCommand() || c.addStored(r.CorrelationID, f))
+		return (c.Run.StoreSeq == 0 || c.Store != nil) && (!r.isStoreCommand() || c.addHistory(r.CorrelationID, f))
 	default: // needs more than the rows of the run, its steps and waits
 		return false
 	}
 }
 
-// addStored adds the fact whether a command has written to the store with the ID. It reports whether that is cached.
-func (c *cachedRun) addStored(id string, f *facts) bool {
-	if f.stored == nil {
-		f.stored = map[string]bool{}
+// addHistory adds the history of a correlation ID. It reports whether the log is cached.
+func (c *cachedRun) addHistory(id string, f *facts) bool {
+	if f.history == nil {
+		f.history = history{}
 	}
-	f.stored[id] = slices.ContainsFunc(c.log, func(e entities.Event) bool {
-		return e.Type == entities.EventStoreSet && e.CorrelationID == id && e.Data.StepName == ""
-	})
+	for _, e := range c.log {
+		if e.CorrelationID == id {
+			f.history.note(e)
+		}
+	}
 	return c.log != nil
 }
 

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
@@ -129,18 +127,14 @@ func (r Request) asEnd(asked entities.EventData) Request {
 	return r
 }
 
-// loadChild queues a read of the child run that a step stands for.
-func loadChild(b *pgx.Batch, runID entities.RunID, correlationID string, into map[string]entities.RunID) {
-	loadFact(b, into, runID, correlationID, `
-		SELECT data -> 'step' ->> 'childId' FROM events
-		WHERE `+ofEntity+` AND type = 'step_created' AND data -> 'step' ? 'childId'`)
-}
-
 // openChild returns the child run that a request to cancel a step is about, if the child has not ended. The step is
 // left open: it ends with the child.
 func (f facts) openChild(r Request) (entities.RunID, bool) {
-	child, ok := f.children[r.CorrelationID]
-	return child, ok && r.Data.Cancelled && f.Steps[entities.StepID(r.CorrelationID)].CompletedAt == nil
+	created := f.history.first(r.CorrelationID, entities.EventStepCreated)
+	if !r.Data.Cancelled || created == nil || created.Data.Step == nil || created.Data.Step.ChildID == "" {
+		return "", false
+	}
+	return created.Data.Step.ChildID, f.Steps[entities.StepID(r.CorrelationID)].CompletedAt == nil
 }
 
 // cancelChild returns the message that asks a child to cancel. The parent must not lock the child while it holds its

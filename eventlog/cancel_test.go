@@ -100,7 +100,7 @@ func TestWorkOfCancellations(t *testing.T) {
 			[]message.Message{{RunID: "wrun_child", Work: message.WorkCancel, Subject: "1m0s", Body: []byte("not needed")}},
 		},
 	} {
-		f := facts{Snapshot: s.snapshot, children: map[string]entities.RunID{}}
+		f := facts{Snapshot: s.snapshot, history: history{}}
 		d := decideAll(f, tt.ask, s.at)
 		for _, o := range d.outcomes {
 			if o.Err != nil {

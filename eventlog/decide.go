@@ -65,8 +65,9 @@ func (f facts) checkReceipt(r Request) error {
 	if f.earlierOf(r) != nil {
 		return f.checkResumption(r)
 	}
-	if by, claimed := f.claimers[r.CorrelationID]; claimed {
-		return &entities.HookClaimedError{Hook: entities.HookID(r.CorrelationID), By: by}
+	lost := f.history.first(r.CorrelationID, entities.EventHookDisposed)
+	if lost != nil && lost.Data.ForceClaimedBy != nil {
+		return &entities.HookClaimedError{Hook: entities.HookID(r.CorrelationID), By: *lost.Data.ForceClaimedBy}
 	}
 	return nil
 }
@@ -243,17 +244,17 @@ func (f facts) isRecorded(r Request) bool {
 	case entities.EventWaitCompleted, entities.EventWaitCancelled:
 		return f.Waits[entities.WaitID(r.CorrelationID)].CompletedAt != nil
 	case entities.EventHookCreated:
-		return f.claimed[r.CorrelationID]
+		return f.history.claims(r.CorrelationID)
 	case entities.EventAttrSet:
-		return f.claimed[r.CorrelationID] || f.hasAttributes(r)
+		return f.history.claims(r.CorrelationID) || f.hasAttributes(r)
 	case entities.EventStoreSet:
 		if r.isStoreCommand() {
-			return f.stored[r.CorrelationID]
+			return f.history.first(r.CorrelationID, entities.EventStoreSet) != nil
 		}
 		return f.Steps[entities.StepID(r.CorrelationID)].CompletedAt != nil // it has the result of another execution
 	case entities.EventHookDisposed:
 		_, ok := f.Hooks[entities.HookID(r.CorrelationID)]
-		return !ok && f.claimed[r.CorrelationID]
+		return !ok && f.history.claims(r.CorrelationID)
 	default:
 		return false
 	}
@@ -261,7 +262,7 @@ func (f facts) isRecorded(r Request) bool {
 
 // checkAttributes checks an attr_set against the limits of the run's attributes, and that its ID was not used before.
 func (f facts) checkAttributes(r Request) error {
-	if r.CorrelationID != "" && f.claimed[r.CorrelationID] {
+	if f.history.claims(r.CorrelationID) {
 		return r.conflict(string(f.Run.Status))
 	}
 	_, err := entities.MergeAttributes(f.Run.Attributes, r.Data.Changes, r.Data.AllowReserved)
@@ -273,7 +274,7 @@ func (f facts) checkStore(r Request) error {
 	if f.Run.Driver != entities.DriverServer {
 		return entities.Invalid("run %s has no store: its client continues it", r.RunID)
 	}
-	if f.stored[r.CorrelationID] {
+	if f.history.first(r.CorrelationID, entities.EventStoreSet) != nil {
 		return r.conflict(string(f.Run.Status))
 	}
 	_, err := kv.Apply(f.Store, r.Payload, f.Run.LastSeq+1)
@@ -316,7 +317,11 @@ func (r Request) conflict(status string) error {
 // checkVerified refuses payloads whose sender was not verified by the scheme that the hook requires, unless the request
 // accepts that.
 func (f facts) checkVerified(r Request) error {
-	if scheme := f.schemes[r.CorrelationID]; scheme != "" && r.Data.Verified != scheme && !r.Unverified {
+	created := f.history.first(r.CorrelationID, entities.EventHookCreated)
+	if created == nil || created.Data.Webhook == nil || r.Unverified {
+		return nil
+	}
+	if scheme := created.Data.Webhook.Verify; scheme != "" && scheme != r.Data.Verified {
 		return &webhook.UnverifiedError{Hook: entities.HookID(r.CorrelationID), Scheme: scheme}
 	}
 	return nil
@@ -367,7 +372,7 @@ func (f facts) hookStatus(r Request, at time.Time) entities.HookStatus {
 		}
 		return entities.HookActive
 	}
-	if f.claimed[r.CorrelationID] {
+	if f.history.claims(r.CorrelationID) {
 		return entities.HookDisposed
 	}
 	return entities.HookNone

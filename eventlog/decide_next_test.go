@@ -184,7 +184,7 @@ func TestDecideIgnoresEarlierEventsOfMissingRun(t *testing.T) {
 		CorrelationID: "hook_1", Data: entities.EventData{ResumeID: "res_1", ResumeDigest: "d1"},
 	}
 	f := facts{
-		Snapshot: NewSnapshot(stranger), claimed: map[string]bool{"hook_1": true, "attr_1": true},
+		Snapshot: NewSnapshot(stranger), history: history{"hook_1": {{Type: "hook_created"}}, "attr_1": {{Type: "attr_set"}}},
 		earlier: earlier, received: map[string]*receipt{"res_1": {earlier}},
 	}
 	for _, ask := range []Request{

@@ -102,7 +102,7 @@ func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 	}
 	for _, e := range events {
 		d.after.Apply(e)
-		f.note(r, e)
+		f.note(e)
 		d.takeOver(f, e, now)
 		d.enqueue(d.unfollowed(e, d.after.awaited(e, r.nextWork(d.after.Run, e))))
 		d.enqueue(f.triggered(d.after.Run, e))
@@ -140,27 +140,14 @@ func (d *decision) enqueue(work []message.Message) {
 	d.messages = append(d.messages, work...)
 }
 
-// note adds to the facts what an event changes for later requests of the same call: a hook that is disposed of frees
-// its token, a new step may stand for a child run, and the IDs of hooks, attribute changes and commands that write to
-// the store count once, as do resume IDs.
-func (f facts) note(r Request, e entities.Event) {
-	switch e.Type {
-	case entities.EventHookCreated, entities.EventHookConflict, entities.EventAttrSet:
-		if f.claimed != nil && e.CorrelationID != "" {
-			f.claimed[e.CorrelationID] = true
-		}
-	default:
-	}
+// note adds to the facts what an event changes for later requests of the same call: its history, that a hook which is
+// disposed of frees its token, and that resume IDs count once.
+func (f facts) note(e entities.Event) {
+	f.history.note(e)
 	if e.Type == entities.EventHookDisposed {
 		maps.DeleteFunc(f.holders, func(_ string, holder *entities.Hook) bool {
 			return holder != nil && holder.RunID == e.RunID && string(holder.ID) == e.CorrelationID
 		})
-	}
-	if e.Type == entities.EventStepCreated && e.Data.Step != nil && e.Data.Step.ChildID != "" && f.children != nil {
-		f.children[e.CorrelationID] = e.Data.Step.ChildID
-	}
-	if r.isStoreCommand() && f.stored != nil {
-		f.stored[r.CorrelationID] = true
 	}
 	if e.Data.ResumeID != "" && f.received != nil {
 		received := e

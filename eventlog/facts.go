@@ -19,10 +19,8 @@ type facts struct {
 	*Snapshot
 	// log is the run's whole log if it is cached, else nil.
 	log []entities.Event
-	// claimed has the correlation IDs that a hook_created, hook_conflict or attr_set in the log has used up.
-	claimed map[string]bool
-	// stored has the IDs with which commands in the log have written to the run's store.
-	stored map[string]bool
+	// history has what the log says of the correlation IDs of the requests; nil if that does not matter.
+	history history
 	// holders maps the tokens that the requests ask for to the hooks that have them, including expired hooks.
 	holders map[string]*entities.Hook
 	// earlier is the event that the request may repeat: the run's run_started, or the last cancel_requested if the request
@@ -32,16 +30,10 @@ type facts struct {
 	received map[string]*receipt
 	// marked has the events in the log with the marks of the requests, by [Request.markKey].
 	marked map[string]*receipt
-	// schemes maps the hooks that receive payloads to the signature schemes that they require; empty for none.
-	schemes map[string]string
 	// victims are the runs whose hooks have the tokens that requests may take over, as the decision leaves them.
 	victims map[entities.RunID]*decision
 	// locked has the runs that were locked for takeovers.
 	locked map[entities.RunID]bool
-	// claimers maps the hooks that have lost their token to the hooks that took it over.
-	claimers map[string]entities.HookRef
-	// children maps the steps that requests cancel to the child runs that they stand for.
-	children map[string]entities.RunID
 	// onEnd has the triggers that wait for the end of the run, if a request ends it. Those of the cache are none: the
 	// conditional statement requires it.
 	onEnd []trigger.OnEnd
@@ -96,10 +88,8 @@ func (f facts) markedBy(r Request) *entities.Event {
 func lockAndRead(b *pgx.Batch, c call) *facts {
 	project, runID, requests := c.project, c.runID, c.requests
 	f := &facts{
-		Snapshot: NewSnapshot(project), claimed: map[string]bool{}, holders: map[string]*entities.Hook{},
-		schemes: map[string]string{}, children: map[string]entities.RunID{}, stored: map[string]bool{},
-		received: map[string]*receipt{}, marked: map[string]*receipt{}, claimers: map[string]entities.HookRef{},
-		locked: map[entities.RunID]bool{},
+		Snapshot: NewSnapshot(project), history: history{}, holders: map[string]*entities.Hook{},
+		received: map[string]*receipt{}, marked: map[string]*receipt{}, locked: map[entities.RunID]bool{},
 	}
 	steps, waits := c.Await.items()
 	c.lockHolders(b, f.locked)
@@ -169,47 +159,28 @@ func (f *facts) loadMarked(b *pgx.Batch, r Request) {
 		ORDER BY seq LIMIT 1`, r.RunID, r.CorrelationID, r.Type, r.Mark)
 }
 
-// loadForHook queues reads of what is known of a hook that is to be opened, and of who has its token.
-func (f *facts) loadForHook(b *pgx.Batch, project entities.Project, r Request) {
-	if !r.FreshToken {
-		store.LockToken(b, project, r.Data.Token, f.holders)
-	}
-	loadClaimed(b, r.RunID, r.CorrelationID, f.claimed)
-}
-
 // loadFromLog queues reads of facts that the run's rows do not have: from the log, and about hook tokens.
 func (f *facts) loadFromLog(b *pgx.Batch, project entities.Project, r Request) {
 	if r.isMarked() {
 		f.loadMarked(b, r)
 	}
 	f.loadForEnd(b, r)
+	if r.needsHistory() {
+		f.history.load(b, r.RunID, r.CorrelationID)
+	}
 	switch r.Type {
 	case entities.EventRunCreated:
 		for _, token := range r.keptTokens() {
 			store.LockToken(b, project, token, f.holders)
 		}
 	case entities.EventHookCreated:
-		f.loadForHook(b, project, r)
-	case entities.EventAttrSet:
-		loadClaimed(b, r.RunID, r.CorrelationID, f.claimed)
-	case entities.EventStoreSet:
-		if r.isStoreCommand() {
-			loadStored(b, r.RunID, r.CorrelationID, f.stored)
-		}
-	case entities.EventHookDisposed:
-		if r.Once {
-			loadClaimed(b, r.RunID, r.CorrelationID, f.claimed)
-		}
-	case entities.EventStepFailed:
-		if r.Data.Cancelled {
-			loadChild(b, r.RunID, r.CorrelationID, f.children)
+		if !r.FreshToken {
+			store.LockToken(b, project, r.Data.Token, f.holders)
 		}
 	case entities.EventRunStarted:
 		// The event is near the beginning of the log, so the scan is short.
 		read.LoadEvent(b, &f.earlier, `run_id = $1 AND type = 'run_started' ORDER BY seq LIMIT 1`, r.RunID)
 	case entities.EventHookReceived:
-		loadScheme(b, r.RunID, r.CorrelationID, f.schemes)
-		loadClaimer(b, r, f.claimers)
 		if r.Data.ResumeID != "" {
 			earlier := &receipt{}
 			f.received[r.Data.ResumeID] = earlier
@@ -234,39 +205,8 @@ func (f *facts) loadForEnd(b *pgx.Batch, r Request) {
 // ofEntity is the condition for the events of the run $1 that have the correlation ID $2.
 const ofEntity = `correlation_id = $2 AND correlation_id <> '' AND run_id = $1`
 
-// loadFact queues a query for a fact about a correlation ID. Without a row there is none.
-func loadFact[T any](b *pgx.Batch, into map[string]T, runID entities.RunID, correlationID, sql string) {
-	b.Queue(sql, runID, correlationID).Query(func(rows pgx.Rows) error {
-		found, err := pgx.CollectRows(rows, pgx.RowTo[T])
-		if len(found) > 0 {
-			into[correlationID] = found[0]
-		}
-		return err
-	})
-}
-
-// loadClaimed queues a check whether an event in the log has used up the correlation ID, which may have left no row.
-func loadClaimed(b *pgx.Batch, runID entities.RunID, correlationID string, into map[string]bool) {
-	loadFact(b, into, runID, correlationID, `
-		SELECT EXISTS (
-			SELECT FROM events WHERE `+ofEntity+` AND type IN ('hook_created', 'hook_conflict', 'attr_set'))`)
-}
-
 // isStoreCommand reports whether the request is a command that writes to the store. A step that writes with its result
 // is named; its own status tells whether it has one.
 func (r Request) isStoreCommand() bool {
 	return r.Type == entities.EventStoreSet && r.Data.StepName == ""
-}
-
-// loadStored queues a check whether a command in the log has written to the store with the ID.
-func loadStored(b *pgx.Batch, runID entities.RunID, id string, into map[string]bool) {
-	loadFact(b, into, runID, id, `
-		SELECT EXISTS (
-			SELECT FROM events WHERE `+ofEntity+` AND type = 'store_set' AND data ->> 'stepName' IS NULL)`)
-}
-
-// loadScheme queues a read of the signature scheme that the hook requires. It is in the log only.
-func loadScheme(b *pgx.Batch, runID entities.RunID, correlationID string, into map[string]string) {
-	loadFact(b, into, runID, correlationID, `
-		SELECT coalesce(data -> 'webhook' ->> 'verify', '') FROM events WHERE `+ofEntity+` AND type = 'hook_created'`)
 }

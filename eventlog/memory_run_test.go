@@ -33,7 +33,10 @@ func newMemoryRun(t tb, before ...Request) *memoryRun {
 }
 
 func (s *memoryRun) facts(r Request) facts {
-	f := facts{Snapshot: s.snapshot}
+	f := facts{Snapshot: s.snapshot, history: history{}}
+	for _, e := range s.log {
+		f.history.note(e)
+	}
 	for _, e := range s.log {
 		if e.Type == r.Type && (r.Type == entities.EventRunStarted ||
 			r.Type == entities.EventHookReceived && r.Data.ResumeID != "" && e.Data.ResumeID == r.Data.ResumeID) {
@@ -50,27 +53,9 @@ func (s *memoryRun) facts(r Request) facts {
 			}
 		}
 	}
-	if r.Type == entities.EventHookReceived {
-		f.schemes = map[string]string{}
-		for _, e := range s.log {
-			if e.Type == entities.EventHookCreated && e.Data.Webhook != nil {
-				f.schemes[e.CorrelationID] = e.Data.Webhook.Verify
-			}
-		}
-	}
-	if r.Type == entities.EventStoreSet {
-		f.stored = map[string]bool{r.CorrelationID: r.Data.StepName == "" &&
-			slices.ContainsFunc(s.log, func(e entities.Event) bool {
-				return e.Type == r.Type && e.CorrelationID == r.CorrelationID && e.Data.StepName == ""
-			})}
-	}
-	if r.Type != entities.EventHookCreated && r.Type != entities.EventAttrSet {
+	if r.Type != entities.EventHookCreated {
 		return f
 	}
-	f.claimed = map[string]bool{r.CorrelationID: r.CorrelationID != "" && slices.ContainsFunc(s.log, func(e entities.Event) bool {
-		return e.CorrelationID == r.CorrelationID && (e.Type == entities.EventHookCreated ||
-			e.Type == entities.EventHookConflict || e.Type == entities.EventAttrSet)
-	})}
 	f.holders = map[string]*entities.Hook{}
 	if hook, ok := s.otherHooks[r.Data.Token]; ok {
 		f.holders[hook.Token] = &hook

@@ -69,7 +69,11 @@ func (s *Snapshot) Apply(e entities.Event) {
 func (s *Snapshot) CheckNext(e entities.Event, claimed bool) error {
 	r := Request{RunID: e.RunID, Type: e.Type, CorrelationID: e.CorrelationID}
 	r.Data.Late = e.Data.Late
-	err := facts{Snapshot: s, claimed: map[string]bool{r.CorrelationID: claimed}}.checkTransition(r, e.CreatedAt)
+	f := facts{Snapshot: s}
+	if claimed {
+		f.history = history{r.CorrelationID: {{Type: entities.EventHookCreated}}}
+	}
+	err := f.checkTransition(r, e.CreatedAt)
 	if err == nil && e.Type == entities.EventAttrSet {
 		_, err = entities.MergeAttributes(s.Run.Attributes, e.Data.Changes, true)
 	}

@@ -107,10 +107,3 @@ func (d *decision) takeOver(f facts, e entities.Event, now time.Time) {
 	victim.events = append(victim.events, lost)
 	delete(f.holders, e.Data.Token)
 }
-
-// loadClaimer queues a read of the hook that has taken over the token of a run's hook.
-func loadClaimer(b *pgx.Batch, r Request, into map[string]entities.HookRef) {
-	loadFact(b, into, r.RunID, r.CorrelationID, `
-		SELECT data -> 'forceClaimedBy' FROM events
-		WHERE `+ofEntity+` AND type = 'hook_disposed' AND data -> 'forceClaimedBy' IS NOT NULL`)
-}

@@ -76,7 +76,7 @@ func TestDecideTakeover(t *testing.T) {
 			t.Parallel()
 			s := newMemoryRun(t, created)
 			at := day.Add(time.Minute + test.at)
-			f := facts{Snapshot: s.snapshot, claimed: map[string]bool{}, holders: map[string]*entities.Hook{}}
+			f := facts{Snapshot: s.snapshot, holders: map[string]*entities.Hook{}}
 			before := 0
 			if test.victim != nil {
 				d := newDecision(facts{Snapshot: test.victim})
