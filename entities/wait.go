@@ -5,9 +5,8 @@ import "time"
 // Wait is a sleep of a run: the fold of its events. Its row is deleted when the run ends. For runs driven by the
 // client, it is a mere record: the client schedules its own wake-up.
 type Wait struct {
-	RunID RunID
-	ID    WaitID
-	// Project is that of the run; empty if a server of the previous version wrote the row.
+	RunID       RunID
+	ID          WaitID
 	Project     Project
 	Status      WaitStatus
 	SpecVersion int

@@ -107,9 +107,17 @@ type OpenWait struct {
 func OpenWaits(
 	ctx context.Context, q pg.Querier, project entities.Project, workflow string, p pg.Page,
 ) ([]OpenWait, string, error) {
-	sql, args, err := openWaitsSQL(project, workflow, p)
-	if err != nil {
-		return nil, "", err
+	keyword, after := p.Order()
+	order, where := fmt.Sprintf(`resume_at %[1]s, run_id %[1]s, id %[1]s`, keyword), ``
+	a := pg.Args{project, workflow, openScan, p.Limit + 1}
+	if p.Cursor != "" {
+		run, id, _ := strings.Cut(p.Cursor, "/") // which IDs do not have
+		from, err := pg.ParseTimeCursor(run)
+		if err != nil || entities.ValidateID("wait ID", id) != nil {
+			return nil, "", pg.BadCursor(p.Cursor)
+		}
+		place := a.Add(from.At) + `, ` + a.Add(from.ID) + `, ` + a.Add(id)
+		where = ` AND (resume_at, run_id, id) ` + after + ` (` + place + `)`
 	}
 	type row struct {
 		OpenWait
@@ -118,34 +126,15 @@ func OpenWaits(
 	waits, next, err := pg.ScanPage(p.Limit, func(r row) (OpenWait, bool, bool) { return r.OpenWait, r.Matches, r.Last },
 		func(w OpenWait) string {
 			return pg.TimeCursor{At: *w.ResumeAt, ID: string(w.RunID)}.String() + "/" + string(w.ID)
-		}, func() ([]row, error) { return pg.CollectAll[row](q.Query(ctx, sql, args...)) })
+		}, func() ([]row, error) {
+			return pg.CollectAll[row](q.Query(ctx, `
+				SELECT * FROM (
+					SELECT w.*, r.workflow_name, ($2 = '' OR r.workflow_name = $2) AS matches
+					FROM (
+						SELECT `+waitColumns+`, row_number() OVER (ORDER BY `+order+`) = $3 AS last
+						FROM waits WHERE project = $1 AND status = 'waiting'`+where+` ORDER BY `+order+` LIMIT $3) AS w,
+						LATERAL (SELECT workflow_name FROM runs WHERE runs.id = w.run_id) AS r) AS looked_at
+				WHERE matches OR last ORDER BY `+order+` LIMIT $4`, a...))
+		})
 	return waits, next, pg.Wrap(err, "list open waits")
-}
-
-// openWaitsSQL returns the query of a page of [OpenWaits]. It merges the waits of the project with those of which only
-// the run knows the project: a server of the previous version wrote them.
-func openWaitsSQL(project entities.Project, workflow string, p pg.Page) (string, []any, error) {
-	keyword, after := p.Order()
-	order, where := fmt.Sprintf(`resume_at %[1]s, run_id %[1]s, id %[1]s`, keyword), ``
-	args := []any{project, workflow, openScan, p.Limit + 1}
-	if p.Cursor != "" {
-		run, id, _ := strings.Cut(p.Cursor, "/") // which IDs do not have
-		from, err := pg.ParseTimeCursor(run)
-		if err != nil || entities.ValidateID("wait ID", id) != nil {
-			return "", nil, pg.BadCursor(p.Cursor)
-		}
-		where, args = ` AND (resume_at, run_id, id) `+after+` ($5, $6, $7)`, append(args, from.At, from.ID, id)
-	}
-	of := func(project string) string {
-		return `(SELECT ` + waitColumns + ` FROM waits WHERE project = ` + project + ` AND status = 'waiting'` + where + `
-			ORDER BY ` + order + ` LIMIT $3)`
-	}
-	return `
-		SELECT * FROM (
-			SELECT w.*, r.workflow_name, r.project = $1 AND ($2 = '' OR r.workflow_name = $2) AS matches
-			FROM (
-				SELECT *, row_number() OVER (ORDER BY ` + order + `) = $3 AS last
-				FROM (` + of(`$1`) + ` UNION ALL ` + of(`''`) + `) AS merged ORDER BY ` + order + ` LIMIT $3) AS w,
-				LATERAL (SELECT project, workflow_name FROM runs WHERE runs.id = w.run_id) AS r) AS looked_at
-		WHERE matches OR last ORDER BY ` + order + ` LIMIT $4`, args, nil
 }

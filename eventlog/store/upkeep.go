@@ -126,12 +126,9 @@ func EachHook(ctx context.Context, q pg.Querier, s Span, do func(entities.Hook) 
 	return each(ctx, q, do, `SELECT `+hookColumns+` FROM hooks`, `id`, s)
 }
 
-// EachWait calls do with each of the waits in the span, in the order of their places. A wait without a project has that
-// of its run: a server of the previous version wrote it.
+// EachWait calls do with each of the waits in the span, in the order of their places.
 func EachWait(ctx context.Context, q pg.Querier, s Span, do func(entities.Wait) error) error {
-	return each(ctx, q, do, `
-		SELECT run_id, id, coalesce(nullif(project, ''), (SELECT project FROM runs WHERE runs.id = run_id)) AS project, `+
-		waitState+` FROM waits`, `id`, s)
+	return each(ctx, q, do, `SELECT `+waitColumns+` FROM waits`, `id`, s)
 }
 
 // EachAttribute calls do with each of the attributes of runs whose key is in the span, in the order of their places.

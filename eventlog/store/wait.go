@@ -7,10 +7,7 @@ import (
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
-const (
-	waitColumns = `run_id, id, project, ` + waitState
-	waitState   = `status, spec_version, resume_at, created_at, updated_at, completed_at`
-)
+const waitColumns = `run_id, id, project, status, spec_version, resume_at, created_at, updated_at, completed_at`
 
 // LoadWaits queues a read of the run's waits that have one of the IDs.
 func LoadWaits(b *pgx.Batch, runID entities.RunID, ids []entities.WaitID, into map[entities.WaitID]entities.Wait) {

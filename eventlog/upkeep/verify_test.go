@@ -363,17 +363,6 @@ func TestRunsAreListedInOrderFromAnyID(t *testing.T) {
 	}
 }
 
-// TestWaitsOfThePreviousVersionAreRight: servers of the previous version write waits without their project.
-func TestWaitsOfThePreviousVersionAreRight(t *testing.T) {
-	t.Parallel()
-	f := unguarded(t)
-	id := f.full(t)
-	f.exec(t, `UPDATE waits SET project = '' WHERE run_id = $1`, id)
-	if found := f.differences(t, id); len(found) > 0 {
-		t.Errorf("got %v, want no difference", found)
-	}
-}
-
 // TestRunsVerifiedTogether have the differences of each one alone, part by part in the order of the runs. One has more
 // steps than a span, so spans end inside a run and go on into the next ones.
 func TestRunsVerifiedTogether(t *testing.T) {
