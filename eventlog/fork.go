@@ -163,32 +163,19 @@ func (s *Snapshot) reopen(log []entities.Event, now time.Time) []message.Message
 		retry := s.Steps[entities.StepID(e.CorrelationID)].RetryAfter
 		switch {
 		case e.Data.Step != nil:
-			list = append(list, s.unshared(stepWork(s.Run, e))...)
+			list = append(list, stepWork(s.Run, e)...)
 		case retry != nil:
 			m := work(s.Run, message.WorkStep, e.CorrelationID)
 			m.DeploymentID, m.Topic, m.New, m.Delay = "", e.Data.StepName, true, max(0, retry.Sub(now))
 			list = append(list, m)
 		}
 	}
-	return list
-}
-
-// unshared takes from the work of steps the limits of their run, whose slots they share.
-func (s *Snapshot) unshared(work []message.Message) []message.Message {
-	for i, m := range work {
-		if m.Limits == nil {
-			continue
-		}
-		limits := *m.Limits
-		limits.Uses = slices.DeleteFunc(slices.Clone(limits.Uses), func(u entities.LimitUse) bool {
+	unshare(list, func(uses []entities.LimitUse) []entities.LimitUse { // they share the slots of their run
+		return slices.DeleteFunc(slices.Clone(uses), func(u entities.LimitUse) bool {
 			return slices.ContainsFunc(s.Run.Limits, func(of entities.LimitUse) bool { return of.Name == u.Name })
 		})
-		work[i].Limits = &limits
-		if len(limits.Uses) == 0 {
-			work[i].Limits, work[i].Gated = nil, false
-		}
-	}
-	return work
+	})
+	return list
 }
 
 // BeforeFailure returns how many events of a log that has ended in a failure a fork keeps, so that it goes on from

@@ -219,19 +219,23 @@ func (g *stepGate) check(named, all []entities.LimitUse) error {
 
 // share takes from the work of steps the limits whose slots the run or its ancestors hold.
 func (g *stepGate) share(d *decision) {
-	if g == nil {
-		return
+	if g != nil {
+		unshare(d.messages, func(uses []entities.LimitUse) []entities.LimitUse { return g.Unshared(uses, g.ancestors) })
 	}
-	for i, m := range d.messages {
+}
+
+// unshare leaves work those of its limits that rest returns: others hold slots of the rest already.
+func unshare(work []message.Message, rest func([]entities.LimitUse) []entities.LimitUse) {
+	for i, m := range work {
 		if m.Limits == nil {
 			continue
 		}
-		if rest := g.Unshared(m.Limits.Uses, g.ancestors); len(rest) > 0 {
+		if uses := rest(m.Limits.Uses); len(uses) > 0 {
 			limits := *m.Limits
-			limits.Uses = rest
-			d.messages[i].Limits = &limits
+			limits.Uses = uses
+			work[i].Limits = &limits
 		} else {
-			d.messages[i].Limits, d.messages[i].Gated = nil, false
+			work[i].Limits, work[i].Gated = nil, false
 		}
 	}
 }

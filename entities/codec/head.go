@@ -115,3 +115,20 @@ func appendFloat(dst []byte, f float64) []byte {
 func isNil(data []byte) bool {
 	return len(data) == 1 && (data[0] == itemNull || data[0] == itemUndefined)
 }
+
+// Count returns the number of values in well-formed CBOR: numbers, texts, lists, maps and so on, at any depth.
+func Count(data []byte) (n int) {
+	for len(data) > 0 {
+		h, err := parseHead(data)
+		if err != nil {
+			break
+		}
+		if data[0] != itemBreak && h.major != majorTag {
+			n++
+		}
+		if data = data[h.size:]; h.major == majorBytes || h.major == majorText {
+			data = data[h.arg:]
+		}
+	}
+	return n
+}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
+
+	"github.com/stepwell-dev/stepwell/entities/codec"
 )
 
 // cborMode decodes any well-formed CBOR. It is more lenient than entities/codec, because people only read the result.
@@ -58,7 +60,7 @@ func decodeCBOR(data []byte, limit int) (json.RawMessage, error) {
 	if cborMode.Wellformed(data) != nil {
 		return nil, errOpaque
 	}
-	if countValues(data) > limit/bytesPerValue {
+	if codec.Count(data) > limit/bytesPerValue {
 		return nil, errTooLarge
 	}
 	var v any
@@ -82,30 +84,6 @@ func decodeCBOR(data []byte, limit int) (json.RawMessage, error) {
 // bytesPerValue limits the number of values in a payload: one for so many bytes of the limit. While they are converted,
 // small values take many times the memory of their text.
 const bytesPerValue = 16
-
-// countValues returns the number of values in well-formed CBOR: numbers, texts, lists, maps and so on, at any depth.
-func countValues(data []byte) (n int) {
-	const text, tag, indefinite, end = 3, 6, 31, 0xff
-	for len(data) > 0 {
-		major, info := data[0]>>5, data[0]&31
-		if data[0] != end && major != tag {
-			n++
-		}
-		size, argument := 1, uint64(info)
-		if 24 <= info && info < indefinite { // the argument follows, in 1, 2, 4 or 8 bytes
-			size += 1 << (info - 24)
-			argument = 0
-			for _, b := range data[1:size] {
-				argument = argument<<8 | uint64(b)
-			}
-		}
-		if (major == text || major == text-1) && info != indefinite {
-			size += int(argument)
-		}
-		data = data[size:]
-	}
-	return n
-}
 
 // jsonValue converts a decoded CBOR value to one that encoding/json can encode.
 func jsonValue(v any) (any, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/codec"
 )
 
 // sdk holds payloads that a client of the Workflow SDK (5.0.0-beta.55) encoded: see testdata/generate.mjs.
@@ -336,7 +337,7 @@ func TestCountValues(t *testing.T) {
 		16: inCBOR(t, []any{bytes.Repeat([]byte{1}, 300), strings.Repeat("y", 24), []any{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}}),
 		4:  {0x9f, 0xc1, 0x00, 0xbf, 0x00, 0xff, 0xff}, // list and map without length, and a tag
 	} {
-		if got := countValues(data); got != want {
+		if got := codec.Count(data); got != want {
 			t.Errorf("%.20x: got %d values, want %d", data, got, want)
 		}
 	}
