@@ -52,25 +52,6 @@ func TestHookTokenIsReusableAfterDisposal(t *testing.T) {
 	}
 }
 
-func TestStepStartedTooEarlyReturnsRetryAfter(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	retrying := step("step_retrying")
-	retrying.Data.RetryAfter = ptr(day.Add(90 * time.Second))
-	id := f.run(t, started, step("step_created"), step("step_started"), retrying)
-	f.clock.move(30 * time.Second)
-	_, err := f.Append(t.Context(), home, on(id, "step_started", "step_1"))
-	var early *entities.NotYetError
-	if !errors.As(err, &early) || early.RetryAfter != time.Minute {
-		t.Errorf("got error %v, want ErrNotYet with a minute", err)
-	}
-	f.clock.move(time.Minute)
-	got := f.must(t, on(id, "step_started", "step_1"))
-	if got.Step.Attempt != 2 || got.Step.RetryAfter != nil {
-		t.Errorf("got attempt %d, retry after %v, want 2 and none", got.Step.Attempt, got.Step.RetryAfter)
-	}
-}
-
 func TestI10PayloadsAreReturnedUnchanged(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -152,30 +133,6 @@ func TestWithoutPayloadsOmitsPayloads(t *testing.T) {
 	}
 }
 
-func TestEventTimesNeverDecreaseInALog(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	id := f.run(t, started)
-	f.clock.move(-time.Hour)
-	for _, r := range []Request{step("step_created"), step("step_started"), step("step_completed")} {
-		r.RunID = id
-		f.must(t, r)
-	}
-	f.clock.move(2 * time.Hour)
-	f.must(t, onRun(id, "run_completed"))
-	var got []time.Time
-	for _, e := range f.events(t, id) {
-		got = append(got, e.CreatedAt)
-	}
-	want := []time.Time{day, day, day, day, day, day.Add(time.Hour)}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("times differ (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(fold(f.events(t, id)), f.rows(t, id)); diff != "" {
-		t.Errorf("rows are not the fold of the log (-fold +rows):\n%s", diff)
-	}
-}
-
 func TestTimesAreUTCInWholeMilliseconds(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -242,20 +199,6 @@ func checkTimes(t *testing.T, what string, times map[string]*time.Time) {
 	}
 }
 
-func TestRepeatedStartKeepsStartedAt(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.clock.move(5 * time.Millisecond)
-	id := f.run(t, started)
-	for _, event := range []entities.EventType{"run_started", "run_started", "run_completed"} {
-		f.clock.move(time.Second)
-		result := f.must(t, onRun(id, event))
-		if got, want := result.Run.StartedAt, day.Add(5*time.Millisecond); got == nil || !got.Equal(want) {
-			t.Errorf("after %s: started at %v, want %s", event, got, want)
-		}
-	}
-}
-
 func TestRepeatedRunStartedReturnsRun(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -269,20 +212,6 @@ func TestRepeatedRunStartedReturnsRun(t *testing.T) {
 	}
 	if diff := cmp.Diff(*f.rows(t, id).Run, got.Run); diff != "" {
 		t.Errorf("run differs (-row +answer):\n%s", diff)
-	}
-}
-
-func TestRunCreatedADayAgoStarts(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	id := f.run(t)
-	f.clock.move(30 * 24 * time.Hour) // its message was delayed, or its function down
-	if got := f.must(t, runRepaired(id)); got.Run.Status != entities.RunRunning {
-		t.Errorf("the run is %s, want running", got.Run.Status)
-	}
-	f.clock.move(30 * 24 * time.Hour)
-	if got := f.must(t, runRepaired(id)); !got.Repeated {
-		t.Errorf("got event %s, want no new event", got.Event.Type)
 	}
 }
 

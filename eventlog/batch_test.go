@@ -321,35 +321,6 @@ func TestFailedBatchRollsBackEverything(t *testing.T) {
 	f.wantFold(t, id)
 }
 
-// TestBatchRollsBackWhenAnyTableFails makes a write in the middle of a batch fail.
-func TestBatchRollsBackWhenAnyTableFails(t *testing.T) {
-	t.Parallel()
-	for _, table := range []string{"waits", "steps", "events"} {
-		t.Run(table, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			id := f.run(t, started)
-			if _, err := f.pool.Exec(t.Context(), `
-				CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql
-					AS 'BEGIN RAISE EXCEPTION ''refused''; END';
-				CREATE TRIGGER refuse BEFORE INSERT ON `+table+` FOR EACH ROW EXECUTE FUNCTION refuse()`); err != nil {
-				t.Fatal(err)
-			}
-			before, log := f.rows(t, id), f.events(t, id)
-			outcomes, err := f.AppendBatch(t.Context(), home, id, append(createAndStart("a"), sleep("wait_created")))
-			if err == nil || outcomes != nil {
-				t.Errorf("got %v and error %v, want the error of the trigger", outcomeTexts(outcomes), err)
-			}
-			if diff := cmp.Diff(before, f.rows(t, id)); diff != "" {
-				t.Errorf("rows changed (-before +after):\n%s", diff)
-			}
-			if diff := cmp.Diff(log, f.events(t, id)); diff != "" {
-				t.Errorf("the log changed (-before +after):\n%s", diff)
-			}
-		})
-	}
-}
-
 // TestI4ConcurrentIdenticalBatchesHaveOneWinnerPerEvent also checks that the batch which creates a step starts it too.
 func TestI4ConcurrentIdenticalBatchesHaveOneWinnerPerEvent(t *testing.T) {
 	t.Parallel()

@@ -33,12 +33,6 @@ func hookRetained(id entities.RunID, hookID, token string, d time.Duration) Requ
 	return r
 }
 
-// ofVersion returns the request with another protocol version.
-func ofVersion(version int, r Request) Request {
-	r.SpecVersion = version
-	return r
-}
-
 func TestDecideLazyStepStartBySection3_7(t *testing.T) {
 	t.Parallel()
 	lazy := lazyStart(theRun, "step_1")
@@ -78,36 +72,6 @@ func withoutName(r Request) Request {
 func withoutPayload(r Request) Request {
 	r.Payload = nil
 	return r
-}
-
-func TestDecideStepStartedAfterTheEndBySection3_3(t *testing.T) {
-	t.Parallel()
-	rulings := map[string]decideTest{}
-	for _, end := range []Request{completed, failed, cancelled} {
-		for version, again := range map[int]error{2: nil, 3: nil, 5: nil, 6: entities.ErrRunEnded, 7: entities.ErrRunEnded} {
-			before := []Request{
-				ofVersion(version, created), started, step("step_created"), step("step_started"),
-				on(theRun, "step_created", "pending"), on(theRun, "step_created", "done"), on(theRun, "step_completed", "done"),
-				end,
-			}
-			var want types
-			if again == nil {
-				want = types{"step_started"}
-			}
-			name := string(end.Type) + ", version " + string(rune('0'+version)) + ", "
-			rulings[name+"a running step"] = decideTest{before, step("step_started"), want, again}
-			rulings[name+"a pending step"] = decideTest{before, on(theRun, "step_started", "pending"), nil, entities.ErrRunEnded}
-			rulings[name+"a completed step"] = decideTest{before, on(theRun, "step_started", "done"), nil, entities.ErrConflict}
-			for _, report := range eventsOfExistingStep[1:] {
-				rulings[name+"a running step's "+string(report)] = decideTest{before, step(report), types{report}, nil}
-			}
-			// The version of the writer does not matter.
-			rulings[name+"a running step, by a writer of version 3"] = decideTest{
-				before, ofVersion(3, step("step_started")), want, again,
-			}
-		}
-	}
-	runDecideTests(t, rulings)
 }
 
 func TestDecideRepeatReturnsEarlierEvent(t *testing.T) {

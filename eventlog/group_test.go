@@ -97,60 +97,6 @@ func (g *groupFixture) eventCounts(t *testing.T) (n []int) {
 	return n
 }
 
-func TestConcurrentConditionalStatementsShareTransaction(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	g := f.newGroupFixture(t, f.with(noQueue{}), groupSize+3)
-	for i, err := range g.runTogether(t, g.createStep) {
-		if err != nil {
-			t.Errorf("run %d: %v", i, err)
-		}
-	}
-	for i, n := range g.eventCounts(t) {
-		if n != 3 {
-			t.Errorf("run %d has %d events, want 3", i, n)
-		}
-	}
-	var transactions int
-	if err := f.pool.QueryRow(t.Context(),
-		`SELECT count(DISTINCT xid) FROM events WHERE type = 'step_created'`).Scan(&transactions); err != nil {
-		t.Fatal(err)
-	}
-	if transactions != 2 {
-		t.Errorf("%d statements took %d transactions, want 2", groupSize+3, transactions)
-	}
-	if underWay, _ := g.log.group.Load(); underWay != 0 {
-		t.Errorf("%d transactions are still under way", underWay)
-	}
-}
-
-// TestFailedConditionalStatementDoesNotAffectGroup: the others in the transaction commit although one statement does
-// not apply and Postgres rejects another.
-func TestFailedConditionalStatementDoesNotAffectGroup(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	g := f.newGroupFixture(t, f.with(noQueue{}), 4)
-	f.must(t, on(g.ids[1], "step_created", "step_2")) // the cache of the log is now stale
-	if _, err := f.pool.Exec(t.Context(),             // an event after the end of its log, which must not exist
-		`INSERT INTO events (run_id, seq, type, spec_version, created_at, data, project, xid)
-		SELECT run_id, 3, type, spec_version, created_at, data, project, xid FROM events WHERE run_id = $1 AND seq = 2`,
-		g.ids[2]); err != nil {
-		t.Fatal(err)
-	}
-	errs := g.runTogether(t, g.createStep)
-	if pg.ViolatedConstraint(errs[2]) != "events_pkey" {
-		t.Errorf("the log with an extra event got error %v, want one about events_pkey", errs[2])
-	}
-	for i, want := range map[int]int{0: 3, 1: 4, 3: 3} {
-		if errs[i] != nil {
-			t.Errorf("run %d: %v", i, errs[i])
-		}
-		if got := len(f.events(t, g.ids[i])); got != want {
-			t.Errorf("run %d has %d events, want %d", i, got, want)
-		}
-	}
-}
-
 // TestCrashedGroupCommitWritesAllOrNothing checks that a crashed group writes all its statements or none, and that none
 // of them succeeds.
 func TestCrashedGroupCommitWritesAllOrNothing(t *testing.T) {

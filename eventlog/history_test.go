@@ -140,49 +140,6 @@ func TestWaitHistories(t *testing.T) {
 	}
 }
 
-func TestHistoriesArePaged(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	id := runWithHistory(t, f)
-	hooks := func(p pg.Page) (ids []string, next string, err error) {
-		page, next, err := f.HookHistories(t.Context(), home, id, p)
-		for _, h := range page {
-			ids = append(ids, string(h.ID))
-		}
-		return ids, next, err
-	}
-	waits := func(p pg.Page) (ids []string, next string, err error) {
-		page, next, err := f.WaitHistories(t.Context(), home, id, "", p)
-		for _, w := range page {
-			ids = append(ids, string(w.ID))
-		}
-		return ids, next, err
-	}
-	for _, tt := range []struct {
-		read               pager
-		upwards, downwards []string
-	}{
-		{
-			hooks, []string{"hook_quiet", "hook_used", "hook_lost", "hook_gone", "hook_kept"},
-			[]string{"hook_kept", "hook_gone", "hook_lost", "hook_used", "hook_quiet"},
-		},
-		{waits, []string{"wait_over", "wait_never"}, []string{"wait_never", "wait_over"}},
-	} {
-		for limit := 1; limit <= 5; limit++ {
-			if diff := cmp.Diff(tt.upwards, readAll(t, tt.read, pg.Page{Limit: limit})); diff != "" {
-				t.Errorf("pages of %d (-want +got):\n%s", limit, diff)
-			}
-			down := pg.Page{Limit: limit, Descending: true}
-			if diff := cmp.Diff(tt.downwards, readAll(t, tt.read, down)); diff != "" {
-				t.Errorf("descending pages of %d (-want +got):\n%s", limit, diff)
-			}
-		}
-		if _, _, err := tt.read(pg.Page{Limit: 1, Cursor: "x"}); !errors.Is(err, entities.ErrInvalid) {
-			t.Errorf("invalid cursor: got error %v", err)
-		}
-	}
-}
-
 func TestI9HistoriesAreScopedToProject(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -66,7 +66,7 @@ func allLists(t *testing.T) map[string]struct {
 	t.Helper()
 	f := newFixture(t)
 	ctx := t.Context()
-	var runs, steps, hooks, events, about []string
+	var runs, steps, hooks, waits, events, about []string
 	id := f.run(t, started)
 	f.run(t, step("step_created"), hook("hook_created")) // noise
 	// Two of each have the same time, so that the ID decides.
@@ -74,10 +74,11 @@ func allLists(t *testing.T) map[string]struct {
 		f.clock.move(time.Duration(i%2) * time.Millisecond)
 		runs = append(runs, string(f.run(t)))
 		// IDs are in reverse order of creation: steps are listed by position, not by ID.
-		stepID, hookID := fmt.Sprintf("step_%d", 9-i), fmt.Sprintf("hook_%d", i)
+		stepID, hookID, waitID := fmt.Sprintf("step_%d", 9-i), fmt.Sprintf("hook_%d", i), fmt.Sprintf("wait_%d", i)
 		f.must(t, on(id, "step_created", stepID))
 		f.must(t, on(id, "hook_created", hookID))
-		steps, hooks = append(steps, stepID), append(hooks, hookID)
+		f.must(t, on(id, "wait_created", waitID))
+		steps, hooks, waits = append(steps, stepID), append(hooks, hookID), append(waits, waitID)
 		f.must(t, on(id, "hook_received", "hook_0"))
 	}
 	for _, e := range f.events(t, id) {
@@ -106,32 +107,43 @@ func allLists(t *testing.T) map[string]struct {
 		"events by correlation ID in any run": {eventPager(t, func(p pg.Page) (read.EventPage, error) {
 			return f.EventsByCorrelation(ctx, home, "", "hook_0", p, read.WithPayloads)
 		}), about},
-		"steps": {func(p pg.Page) (ids []string, next string, err error) {
+		"filtered events": {eventPager(t, func(p pg.Page) (read.EventPage, error) {
+			return f.FilteredEvents(ctx, home, id, read.EventFilter{CorrelationID: "hook_0"}, p)
+		}), about},
+		"steps": {func(p pg.Page) ([]string, string, error) {
 			items, next, err := store.ListSteps(ctx, f.pool, home, id, p)
-			for _, item := range items {
-				ids = append(ids, string(item.ID))
-			}
-			return ids, next, err
+			return idsOf(items, func(s entities.Step) string { return string(s.ID) }), next, err
 		}, steps},
-		"hooks of a run": {func(p pg.Page) (ids []string, next string, err error) {
+		"hooks of a run": {func(p pg.Page) ([]string, string, error) {
 			items, next, err := store.ListHooks(ctx, f.pool, home, id, day, p)
-			for _, item := range items {
-				ids = append(ids, string(item.ID))
-			}
-			return ids, next, err
+			return idsOf(items, func(h entities.Hook) string { return string(h.ID) }), next, err
 		}, hooks},
-		"runs from the third on": {func(p pg.Page) (ids []string, next string, err error) {
+		"histories of hooks": {func(p pg.Page) ([]string, string, error) {
+			items, next, err := f.HookHistories(ctx, home, id, p)
+			return idsOf(items, func(h read.HookHistory) string { return string(h.ID) }), next, err
+		}, hooks},
+		"histories of waits": {func(p pg.Page) ([]string, string, error) {
+			items, next, err := f.WaitHistories(ctx, home, id, "", p)
+			return idsOf(items, func(w read.WaitHistory) string { return string(w.ID) }), next, err
+		}, waits},
+		"runs from the third on": {func(p pg.Page) ([]string, string, error) {
 			items, next, err := store.ListRuns(ctx, f.pool, home, store.RunFilter{Status: "pending"}, p)
-			for _, item := range items {
-				if slices.Contains(runs, string(item.ID)) {
-					ids = append(ids, string(item.ID))
-				} else {
-					ids = append(ids, "noise")
+			return idsOf(items, func(r entities.Run) string {
+				if !slices.Contains(runs, string(r.ID)) {
+					return "noise"
 				}
-			}
-			return ids, next, err
+				return string(r.ID)
+			}), next, err
 		}, runs},
 	}
+}
+
+// idsOf returns the IDs of the items.
+func idsOf[T any](items []T, id func(T) string) (ids []string) {
+	for _, item := range items {
+		ids = append(ids, id(item))
+	}
+	return ids
 }
 
 // createdAt returns the creation time of a run, as text that sorts.
@@ -308,41 +320,4 @@ func (c countingConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.counted.Add(int64(n))
 	return n, err
-}
-
-func TestRunFilters(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	other := runCreated(newRunID())
-	other.Data.WorkflowName = "refund"
-	f.must(t, other)
-	pending, running := f.run(t), f.run(t, started)
-	tests := map[string]struct {
-		filter store.RunFilter
-		want   []entities.RunID
-	}{
-		"none":       {store.RunFilter{}, []entities.RunID{other.RunID, pending, running}},
-		"a workflow": {store.RunFilter{WorkflowName: "order"}, []entities.RunID{pending, running}},
-		"a status":   {store.RunFilter{Status: "pending"}, []entities.RunID{other.RunID, pending}},
-		"both":       {store.RunFilter{WorkflowName: "order", Status: "running"}, []entities.RunID{running}},
-		"no match":   {store.RunFilter{WorkflowName: "order", Status: "failed"}, nil},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			runs, next, err := store.ListRuns(t.Context(), f.pool, home, test.filter, pg.Page{Limit: 10})
-			if err != nil || next != "" {
-				t.Fatalf("got next page %q and error %v, want neither", next, err)
-			}
-			var got []entities.RunID
-			for _, run := range runs {
-				got = append(got, run.ID)
-			}
-			slices.Sort(got)
-			slices.Sort(test.want)
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("runs differ (-want +got):\n%s", diff)
-			}
-		})
-	}
 }

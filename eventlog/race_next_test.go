@@ -193,35 +193,6 @@ func TestRetainedTokenBySection3_8(t *testing.T) {
 	f.refused(t, on(old, "hook_disposed", "hook_1"), entities.ErrHookNotFound)
 }
 
-func TestRetainedTokenIsFreeAfterDisposal(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	old, claimant := f.runWithExpiredHook(t, "T"), f.run(t, started)
-	f.must(t, on(old, "hook_disposed", "hook_1"))
-	if got := f.must(t, hookCreated(claimant, "hook_2", "T")); got.Event.Type != entities.EventHookCreated {
-		t.Errorf("got %s, want hook_created", got.Event.Type)
-	}
-	f.wantFold(t, old)
-	f.wantFold(t, claimant)
-}
-
-func TestLiveRunKeepsTokenBeyondRetention(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	holder, claimant := f.run(t, started, hookRetained(theRun, "hook_1", "T", tokenRetention)), f.run(t, started)
-	f.clock.move(2 * tokenRetention)
-	f.must(t, on(holder, "hook_received", "hook_1"))
-	if got := f.must(t, hookCreated(claimant, "hook_2", "T")); got.Event.Type != entities.EventHookConflict {
-		t.Errorf("while the run lives: got %s, want hook_conflict", got.Event.Type)
-	}
-	f.must(t, onRun(holder, "run_failed"))
-	if got := f.must(t, hookCreated(claimant, "hook_3", "T")); got.Event.Type != entities.EventHookCreated {
-		t.Errorf("after its end: got %s, want hook_created", got.Event.Type)
-	}
-	f.wantFold(t, holder)
-	f.wantFold(t, claimant)
-}
-
 // TestI4ConcurrentClaimsOfExpiredTokenHaveOneWinner also has the old run dispose of its hook meanwhile, with a clock
 // that is behind.
 func TestI4ConcurrentClaimsOfExpiredTokenHaveOneWinner(t *testing.T) {

@@ -87,41 +87,6 @@ func TestFailedAppendRollsBackEverything(t *testing.T) {
 	})
 }
 
-// TestFailedHookDeletionKeepsRunAlive makes the last statements of a run's end fail.
-func TestFailedHookDeletionKeepsRunAlive(t *testing.T) {
-	t.Parallel()
-	for _, table := range []string{"hooks", "waits"} {
-		t.Run(table, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			id := f.run(t, started, step("step_created"), hook("hook_created"), sleep("wait_created"))
-			if _, err := f.pool.Exec(t.Context(), `
-				CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql
-					AS 'BEGIN RAISE EXCEPTION ''refused''; END';
-				CREATE TRIGGER refuse BEFORE DELETE ON `+table+` FOR EACH ROW EXECUTE FUNCTION refuse()`); err != nil {
-				t.Fatal(err)
-			}
-			before, log := f.rows(t, id), f.events(t, id)
-			var pg *pgconn.PgError
-			if _, err := f.Append(t.Context(), home, onRun(id, "run_completed")); !errors.As(err, &pg) {
-				t.Fatalf("got error %v, want the error of the trigger", err)
-			}
-			if diff := cmp.Diff(before, f.rows(t, id)); diff != "" {
-				t.Errorf("rows changed (-before +after):\n%s", diff)
-			}
-			if diff := cmp.Diff(log, f.events(t, id)); diff != "" {
-				t.Errorf("the log changed (-before +after):\n%s", diff)
-			}
-			if _, err := f.pool.Exec(t.Context(), `DROP TRIGGER refuse ON `+table); err != nil {
-				t.Fatal(err)
-			}
-			if got, want := f.must(t, onRun(id, "run_completed")).Event.Seq, int64(len(log)+1); got != want {
-				t.Errorf("the end has position %d, want %d", got, want)
-			}
-		})
-	}
-}
-
 func TestMessagesAreSentOnlyWithTheirEvent(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
