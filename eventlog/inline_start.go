@@ -67,15 +67,10 @@ func (l *Log) enqueueLocked(
 		starts = append(starts, own())
 	}
 	d.addWaits(due)
-	for _, start := range starts {
-		d.recordStart(start, c.now)
-	}
-	for _, start := range starts {
-		if start.invokes() && !l.attachLog(start, d.forRun(start.RunID)) {
-			s.UnderLock(func(b *pgx.Batch) {
-				read.Measure(b, start.RunID, (*l.after.Load())(start.RunID), start.Events, &start.Size)
-			})
-		}
+	for _, start := range l.recordStarts(d, starts, c.now) {
+		s.UnderLock(func(b *pgx.Batch) {
+			read.Measure(b, start.RunID, (*l.after.Load())(start.RunID), start.Events, &start.Size)
+		})
 	}
 	return ended, nil
 }
@@ -102,14 +97,22 @@ func (l *Log) enqueueOptimistic(s *pg.Conditional, c call, d *decision) (ended f
 			}
 			store.RequireNoDueWait(s, start.RunID)
 		}
-		d.recordStart(start, c.now)
+	}
+	return ended, len(l.recordStarts(d, starts, c.now)) == 0
+}
+
+// recordStarts records in the decision what starts, and gives invocations their log. It returns those whose log is not
+// cached.
+func (l *Log) recordStarts(d *decision, starts []*InlineStart, now time.Time) (uncached []*InlineStart) {
+	for _, start := range starts {
+		d.recordStart(start, now)
 	}
 	for _, start := range starts {
 		if start.invokes() && !l.attachLog(start, d.forRun(start.RunID)) {
-			return nil, false
+			uncached = append(uncached, start)
 		}
 	}
-	return ended, true
+	return uncached
 }
 
 // mayWait reports whether a message for a function might have to wait until its run has slots of limits. The decision
