@@ -349,28 +349,6 @@ func TestEventsOfLateTransactionsAreCounted(t *testing.T) {
 	}
 }
 
-// TestRestartCountsTheLogAgain: the counts are a fold of the log.
-func TestRestartCountsTheLogAgain(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	for i := range 7 {
-		f.start(t, "w"+strconv.Itoa(i%2))
-		f.follow(t)
-	}
-	want := f.stored(t)
-	if _, err := f.pool.Exec(t.Context(), `UPDATE stats SET count = count + 5`); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.restart(t.Context(), home); err != nil {
-		t.Fatal(err)
-	}
-	f.batch = 2
-	f.follow(t)
-	if diff := cmp.Diff(want, f.stored(t)); diff != "" || want[[3]string{"run_created", "w0", "shop"}] != 4 {
-		t.Errorf("counts (-want +got):\n%s", diff)
-	}
-}
-
 // TestOldCountsAreDeleted: minutes are kept for two days and hours for 90. Days stay, also those of events that are counted
 // late.
 func TestOldCountsAreDeleted(t *testing.T) {

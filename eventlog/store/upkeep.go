@@ -116,46 +116,35 @@ func RestoreHook(b *pgx.Batch, h *entities.Hook, at time.Time, taken func(entiti
 	})
 }
 
-// EachStep calls do with each of the steps in the span, in the order of their places.
-func EachStep(ctx context.Context, q pg.Querier, s Span, do func(entities.Step) error) error {
-	return each(ctx, q, do, `SELECT `+stepColumns+` FROM steps`, `id`, s)
-}
+// Rows are the rows of runs in a table that follow from their logs, identified by a column that is unique in the run.
+type Rows[T any] struct{ table, id, columns string }
 
-// EachHook calls do with each of the hooks in the span, in the order of their places.
-func EachHook(ctx context.Context, q pg.Querier, s Span, do func(entities.Hook) error) error {
-	return each(ctx, q, do, `SELECT `+hookColumns+` FROM hooks`, `id`, s)
-}
+// The tables of which a run's rows follow from its log.
+var (
+	Steps      = Rows[entities.Step]{"steps", "id", stepColumns}
+	Hooks      = Rows[entities.Hook]{"hooks", "id", hookColumns}
+	Waits      = Rows[entities.Wait]{"waits", "id", waitColumns}
+	Attributes = Rows[RunAttribute]{"run_attributes", "key", attributeColumns}
+	RunStore   = Rows[RunValue]{"run_store", "key", valueColumns}
+)
 
-// EachWait calls do with each of the waits in the span, in the order of their places.
-func EachWait(ctx context.Context, q pg.Querier, s Span, do func(entities.Wait) error) error {
-	return each(ctx, q, do, `SELECT `+waitColumns+` FROM waits`, `id`, s)
-}
-
-// EachAttribute calls do with each of the attributes of runs whose key is in the span, in the order of their places.
-func EachAttribute(ctx context.Context, q pg.Querier, s Span, do func(RunAttribute) error) error {
-	return each(ctx, q, do, `SELECT `+attributeColumns+` FROM run_attributes`, `key`, s)
-}
-
-// EachValue calls do with each row of the stores of runs whose key is in the span, in the order of their places.
-func EachValue(ctx context.Context, q pg.Querier, s Span, do func(RunValue) error) error {
-	return each(ctx, q, do, `SELECT `+valueColumns+` FROM run_store`, `key`, s)
-}
-
-// each calls do with the rows one at a time: a run may have more than fit into memory. The column id is the rows' ID.
-func each[T any](ctx context.Context, q pg.Querier, do func(T) error, sql, id string, s Span) error {
-	rows, err := q.Query(ctx, sql+`
-		WHERE run_id = ANY ($1) AND (run_id, `+id+`) > ($2, $3) AND (run_id, `+id+`) <= ($4, $5)
-		ORDER BY run_id, `+id, s.Runs, s.After.RunID, s.After.ID, s.UpTo.RunID, s.UpTo.ID)
+// Each calls do with the rows in the span, in the order of their places, one at a time: a run may have more than fit
+// into memory.
+func (r Rows[T]) Each(ctx context.Context, q pg.Querier, s Span, do func(T) error) error {
+	rows, err := q.Query(ctx, fmt.Sprintf(`
+		SELECT %[1]s FROM %[2]s
+		WHERE run_id = ANY ($1) AND (run_id, %[3]s) > ($2, $3) AND (run_id, %[3]s) <= ($4, $5)
+		ORDER BY run_id, %[3]s`, r.columns, r.table, r.id), s.Runs, s.After.RunID, s.After.ID, s.UpTo.RunID, s.UpTo.ID)
 	if err != nil {
 		return fmt.Errorf("read rows: %w", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
-		item, err := pgx.RowToStructByName[T](rows)
+		row, err := pgx.RowToStructByName[T](rows)
 		if err != nil {
 			return fmt.Errorf("read row: %w", err)
 		}
-		if err := do(item); err != nil {
+		if err := do(row); err != nil {
 			return err
 		}
 	}

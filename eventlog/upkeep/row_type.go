@@ -29,8 +29,8 @@ type rows[ID ~string, T any] struct {
 	name string
 	// fold returns the rows that the log demands.
 	fold func(*eventlog.Snapshot) map[ID]T
-	// each reads the rows that exist in a span.
-	each func(context.Context, pg.Querier, store.Span, func(T) error) error
+	// stored are the rows that exist.
+	stored store.Rows[T]
 	// id returns the IDs of a row and of its run.
 	id func(T) (entities.RunID, ID)
 	// insert queues the insertion of a row. It calls conflict, with the reason, for a row that cannot be inserted.
@@ -42,27 +42,27 @@ type rows[ID ~string, T any] struct {
 var rowTypes = []rowType{
 	rows[entities.StepID, entities.Step]{
 		entities.KindStep, func(s *eventlog.Snapshot) map[entities.StepID]entities.Step { return s.Steps },
-		store.EachStep,
+		store.Steps,
 		func(s entities.Step) (entities.RunID, entities.StepID) { return s.RunID, s.ID }, unconditional(store.InsertStep),
 	},
 	rows[entities.HookID, entities.Hook]{
 		entities.KindHook, func(s *eventlog.Snapshot) map[entities.HookID]entities.Hook { return s.Hooks },
-		store.EachHook,
+		store.Hooks,
 		func(h entities.Hook) (entities.RunID, entities.HookID) { return h.RunID, h.ID }, restoreHook,
 	},
 	rows[entities.WaitID, entities.Wait]{
 		entities.KindWait, func(s *eventlog.Snapshot) map[entities.WaitID]entities.Wait { return s.Waits },
-		store.EachWait,
+		store.Waits,
 		func(w entities.Wait) (entities.RunID, entities.WaitID) { return w.RunID, w.ID }, unconditional(store.InsertWait),
 	},
 	rows[string, store.RunAttribute]{
 		"attribute", func(s *eventlog.Snapshot) map[string]store.RunAttribute { return store.RunAttributes(s.Run) },
-		store.EachAttribute,
+		store.Attributes,
 		func(a store.RunAttribute) (entities.RunID, string) { return a.RunID, a.Key }, unconditional(store.InsertAttribute),
 	},
 	rows[string, store.RunValue]{
 		"value", func(s *eventlog.Snapshot) map[string]store.RunValue { return store.RunValues(s.Run.ID, s.Store) },
-		store.EachValue,
+		store.RunStore,
 		func(v store.RunValue) (entities.RunID, string) { return v.RunID, v.Key }, unconditional(store.InsertValue),
 	},
 }
@@ -82,7 +82,7 @@ func (t rows[ID, T]) expected(s span) map[store.Place]T {
 
 func (t rows[ID, T]) verify(ctx context.Context, v *verifier, s span) error {
 	missing := t.expected(s)
-	err := t.each(ctx, v.tx, s.Span, func(row T) error {
+	err := t.stored.Each(ctx, v.tx, s.Span, func(row T) error {
 		run, id := t.id(row)
 		at := store.Place{RunID: run, ID: string(id)}
 		if want, ok := missing[at]; ok {
