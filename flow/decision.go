@@ -313,7 +313,7 @@ func (t *decision) commandOf(id string, a *action, where *stepScope) (any, error
 	}
 	command := startChild{
 		Type: "startChild", ID: id, Workflow: a.name, Input: input, Timeout: duration(a.timeout),
-		Deployment: orLatest(a.deployment),
+		Deployment: cmp.Or(a.deployment, contract.Latest),
 	}
 	if a.kind == kindStart {
 		command.Type, command.Delay = "startRun", duration(a.delay)
@@ -322,13 +322,6 @@ func (t *decision) commandOf(id string, a *action, where *stepScope) (any, error
 		command.Key, err = a.keyOf(where)
 	}
 	return command, err
-}
-
-func orLatest(deployment string) string {
-	if deployment == "" {
-		return contract.Latest
-	}
-	return deployment
 }
 
 func (t *decision) wait(i int, a *action, where *stepScope) {

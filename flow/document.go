@@ -185,7 +185,7 @@ const (
 
 // Parse compiles a document in YAML or JSON. If it has faults, the error is a [Faults] with all of them.
 func Parse(document []byte) (*Program, error) {
-	root, faults := readNodes(document)
+	root, faults := ReadNodes(document)
 	if root == nil {
 		return nil, faults.sorted()
 	}
@@ -241,7 +241,7 @@ func (r *reader) program(root *node) *Program {
 	if p.Name == "" && o.node.get("flow") == nil {
 		r.faults.add(root, CodeMissing, `want "flow", the name of the flow`)
 	}
-	if p.Name != "" && !validName(p.Name) {
+	if p.Name != "" && !ValidName(p.Name) {
 		r.faults.add(o.node.get("flow"), CodeType, "the name of a flow has 1 to %d letters, digits, - and _", maxName)
 	}
 	if p.Name == reservedName {
@@ -299,7 +299,7 @@ func (r *reader) readSteps(p *Program, n, root *node) {
 		return
 	}
 	for i, id := range n.names {
-		if !validName(id) {
+		if !ValidName(id) {
 			r.faults.add(n.items[i], CodeType, "the ID %q is not 1 to %d letters, digits, - and _", id, maxName)
 		}
 		if strings.HasPrefix(id, contract.AttributesID) {

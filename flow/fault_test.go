@@ -260,7 +260,7 @@ func TestValuesKeepTheirTypes(t *testing.T) {
 		"9007199254740993": "9007199254740993", "1.50": "1.5", "1e3": "1000", "'7'": `"7"`, `"a\u00e9"`: `"aé"`,
 		"[1, {b: 2, a: }]": `[1,{"b":2,"a":null}]`, "[&x 1, *x]": "[1,1]",
 	} {
-		root, faults := readNodes([]byte("v: " + document))
+		root, faults := ReadNodes([]byte("v: " + document))
 		if len(faults) > 0 {
 			t.Errorf("%s: %v", document, faults)
 			continue

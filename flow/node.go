@@ -106,9 +106,9 @@ func appendText(dst []byte, text string) []byte {
 	return append(dst, encoded...)
 }
 
-// readNodes reads a document in YAML 1.2 or JSON, which is a part of it. Values have the types of the core schema: "no"
+// ReadNodes reads a document in YAML 1.2 or JSON, which is a part of it. Values have the types of the core schema: "no"
 // and "on" are texts, and so are dates.
-func readNodes(document []byte) (*node, Faults) {
+func ReadNodes(document []byte) (*node, Faults) {
 	var faults Faults
 	top := &node{line: 1, column: 1}
 	if len(document) > MaxDocument {
@@ -335,7 +335,7 @@ func plainInt(text string) string {
 
 // JSON returns a document in YAML 1.2 or JSON as JSON, read as flows are. If it has faults, the error is a [Faults].
 func JSON(document []byte) (json.RawMessage, error) {
-	root, faults := readNodes(document)
+	root, faults := ReadNodes(document)
 	if len(faults) > 0 {
 		return nil, faults.sorted()
 	}
@@ -344,9 +344,6 @@ func JSON(document []byte) (json.RawMessage, error) {
 
 // Node is a value of a document, and where it is. Packages whose documents are made into flows read and make nodes.
 type Node = node
-
-// ReadNodes reads a document in YAML 1.2 or JSON.
-func ReadNodes(document []byte) (*Node, Faults) { return readNodes(document) }
 
 // NewObject returns an object without fields that stands where another value does.
 func NewObject(at *Node) *Node {

@@ -77,7 +77,7 @@ func (o *object) texts(name string) (list []string) {
 
 // fragment compiles what a planner has returned: {steps, output}. The faults are all that it has.
 func (p *planning) fragment(text json.RawMessage) (*body, Faults) {
-	root, faults := readNodes(text)
+	root, faults := ReadNodes(text)
 	if root == nil {
 		return nil, faults.sorted()
 	}

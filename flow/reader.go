@@ -128,7 +128,8 @@ func (r *reader) isPlain(n *node) bool {
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,` + strconv.Itoa(maxName) + `}$`)
 
-func validName(s string) bool { return namePattern.MatchString(s) }
+// ValidName reports whether a text can be the name of a flow, or the ID of a step.
+func ValidName(s string) bool { return namePattern.MatchString(s) }
 
 // name returns a text that is used as a name.
 func (o *object) name(name string) string {
@@ -332,9 +333,6 @@ func nearestOf[T any](name string, known map[string]T) string {
 
 // Nearest suggests the known name that is most like the given one, as "; do you mean …?", or is empty.
 func Nearest[T any](name string, known map[string]T) string { return nearest(&Faults{}, name, known) }
-
-// ValidName reports whether a text can be the name of a flow, or the ID of a step.
-func ValidName(s string) bool { return validName(s) }
 
 // distance is how many letters have to be added, removed or changed to make b of a.
 func distance(a, b string) int {

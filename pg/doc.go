@@ -26,8 +26,8 @@
 // # Transactions
 //
 // [InTx] runs a function in a transaction and retries conflicts; [InTxBatch] is for a transaction that only executes
-// statements. [InTxThen] also reports the outcome to the code that prepared the transaction, [Pipelined] and [CheckThen]
-// save its round trips, and [InSnapshot] is for consistent reads.
+// statements. [InTxThen] also reports the outcome to the code that prepared the transaction, [Pipelined] and
+// [CheckThen] save its round trips, and [InSnapshot] is for consistent reads.
 //
 // # Notifications
 //

@@ -32,8 +32,8 @@ func (p Pipelined) Run(ctx context.Context, pool *pgxpool.Pool) error {
 	return err
 }
 
-// CheckThen runs a pipelined transaction that first locks and reads, and then writes. Lock queues the former and returns
-// the check of what they found; if it fails, nothing is written.
+// CheckThen runs a pipelined transaction that first locks and reads, and then writes. Lock queues the former and
+// returns the check of what they found; if it fails, nothing is written.
 func CheckThen(
 	ctx context.Context, pool *pgxpool.Pool, lock func(*pgx.Batch) (check func() error), write func(*pgx.Batch),
 ) error {

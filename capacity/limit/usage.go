@@ -77,35 +77,30 @@ const permitColumns = `p.name, p.key, p.tenant, p.cost, p.run_id, coalesce(p.mes
 	coalesce((SELECT subject FROM messages m WHERE m.id = p.message_id), '') AS subject, p.created_at, p.not_before,
 	p.passed, p.granted_at`
 
-// Holders reads what holds a slot of the limit with the key, longest first; at most n.
-func (s *Store) Holders(
-	ctx context.Context, project entities.Project, name, key string, n int,
+// readPermits reads at most n permits of a limit, which meet a condition and are ordered as it says.
+func readPermits(
+	ctx context.Context, q pg.Querier, condition string, n int, project entities.Project, name string, args ...any,
 ) ([]Permit, error) {
-	list, err := pg.CollectAll[Permit](s.pool.Query(ctx, `
-		SELECT `+permitColumns+` FROM permits p
-		WHERE project = $1 AND name = $2 AND key = $3 AND granted_at IS NOT NULL
-		ORDER BY granted_at, holder LIMIT $4`, project, name, key, n))
-	return list, pg.Wrap(err, "read holders of limit %s", name)
+	list, err := pg.CollectAll[Permit](q.Query(ctx, `
+		SELECT `+permitColumns+` FROM permits p WHERE project = $1 AND name = $2 AND `+condition+`, holder LIMIT $3`,
+		append([]any{project, name, n}, args...)...))
+	return list, pg.Wrap(err, "read permits of limit %s", name)
+}
+
+// Holders reads what holds a slot of the limit with the key, longest first; at most n.
+func (s *Store) Holders(ctx context.Context, project entities.Project, name, key string, n int) ([]Permit, error) {
+	return readPermits(ctx, s.pool, `key = $4 AND granted_at IS NOT NULL ORDER BY granted_at`, n, project, name, key)
 }
 
 // HoldersOf reads what holds slots that the run waits for, longest first; at most n. With inAll, those with any key.
 func HoldersOf(ctx context.Context, q pg.Querier, a Awaited, inAll bool, n int) ([]Permit, error) {
-	list, err := pg.CollectAll[Permit](q.Query(ctx, `
-		SELECT `+permitColumns+` FROM permits p
-		WHERE project = $1 AND name = $2 AND ($4 OR key = $3) AND granted_at IS NOT NULL
-		ORDER BY granted_at, holder LIMIT $5`, a.Limit.Project, a.Name, a.Key, inAll, n))
-	return list, pg.Wrap(err, "read holders of limit %s", a.Name)
+	return readPermits(ctx, q, `($5 OR key = $4) AND granted_at IS NOT NULL ORDER BY granted_at`, n,
+		a.Limit.Project, a.Name, a.Key, inAll)
 }
 
 // Waiting reads what waits for a slot of the limit with the key, in the order of its rank; at most n.
-func (s *Store) Waiting(
-	ctx context.Context, project entities.Project, name, key string, n int,
-) ([]Permit, error) {
-	list, err := pg.CollectAll[Permit](s.pool.Query(ctx, `
-		SELECT `+permitColumns+` FROM permits p
-		WHERE project = $1 AND name = $2 AND key = $3 AND granted_at IS NULL
-		ORDER BY rank_at, holder LIMIT $4`, project, name, key, n))
-	return list, pg.Wrap(err, "read what waits for limit %s", name)
+func (s *Store) Waiting(ctx context.Context, project entities.Project, name, key string, n int) ([]Permit, error) {
+	return readPermits(ctx, s.pool, `key = $4 AND granted_at IS NULL ORDER BY rank_at`, n, project, name, key)
 }
 
 // Awaited is a slot that a run, or one of its steps, waits for.
