@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -257,4 +258,39 @@ func (s *step) items(list []Instances) *Items {
 		return nil
 	}
 	return items
+}
+
+// Mermaid returns the graph as a flowchart for Mermaid (https://mermaid.js.org).
+func (g Graph) Mermaid() string {
+	var b strings.Builder
+	b.WriteString("flowchart TD\n")
+	numbers := map[string]int{}
+	for n, s := range g.Steps {
+		numbers[s.ID] = n
+		label := s.ID
+		if s.Name != "" && s.Name != s.ID {
+			label += "<br>" + s.Kind + " " + s.Name
+		} else {
+			label += "<br>" + s.Kind
+		}
+		open, end := `["`, `"]`
+		if s.Conditional {
+			open, end = `{{"`, `"}}`
+		}
+		fmt.Fprintf(&b, "  s%d%s%s%s\n", n, open, mermaidText(label), end)
+	}
+	for _, e := range g.Edges {
+		if e.Catch != "" {
+			fmt.Fprintf(&b, "  s%d -. \"%s\" .-> s%d\n", numbers[e.From], mermaidText("fails: "+e.Catch), numbers[e.To])
+			continue
+		}
+		fmt.Fprintf(&b, "  s%d --> s%d\n", numbers[e.From], numbers[e.To])
+	}
+	return b.String()
+}
+
+// mermaidText escapes what ends a text there. The line breaks of labels stay.
+func mermaidText(s string) string {
+	s = strings.NewReplacer("#", "#35;", `"`, "#quot;", "&", "#amp;", "<", "#lt;", ">", "#gt;", "\n", " ").Replace(s)
+	return strings.ReplaceAll(s, "#lt;br#gt;", "<br>")
 }

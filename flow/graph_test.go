@@ -34,6 +34,21 @@ steps:
 	if diff := cmp.Diff(want, g); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	const mermaid = `flowchart TD
+  s0["a<br>call"]
+  s1{{"b<br>call other"}}
+  s2["c<br>wait"]
+  s3["e<br>set"]
+  s0 -. "fails: x, y" .-> s2
+  s0 --> s3
+  s1 --> s3
+`
+	if diff := cmp.Diff(mermaid, g.Mermaid()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := mermaidText(`a"b<i>#`); got != "a#quot;b#lt;i#gt;#35;" {
+		t.Errorf("escaped: %s", got)
+	}
 }
 
 // TestStages has what the log does not say by itself: which step has completed the run, what is left of one that was

@@ -17,6 +17,7 @@ func TestCommandsWithoutServer(t *testing.T) {
 		{`flows check testdata/flow.yaml`, `testdata/flow.yaml is a flow: greet, 1 step\n`, 0, ""},
 		{`flows check testdata/faulty.yaml`, ``, remote.ExitUsage, "steps.a.cal: there is no field"},
 		{`flows test testdata/flow_test.yaml`, `(?s)ok   testdata/flow_test.yaml: greets\nFAIL testdata/flow_test.yaml: fails\n.*want.*`, remote.ExitError, "1 of 2 tests failed"},
+		{`flows diagram testdata/flow.yaml`, `flowchart TD\n(?s).*`, 0, ""},
 		{`flows schema`, `(?s)\{\n  "\$schema": "https://json-schema.org/draft/2020-12/schema",.*`, 0, ""},
 	})
 }
@@ -42,6 +43,7 @@ func TestCommandsForWhatStartsRuns(t *testing.T) {
 		{`catalogs show shipping`, `catalog: shipping\n(?s).*`, 0, ""},
 		{`catalogs show nothing`, ``, remote.ExitNotFound, "stepwell catalogs list"},
 		{`catalogs preview shipping --want label --have order`, `1 pack, order from have\n2 book, parcels from pack\n- invoice: the goals are reached without it\n`, 0, ""},
+		{`catalogs preview shipping --want label --have order --mermaid`, `flowchart TD\n(?s).*`, 0, ""},
 		{`catalogs preview shipping --want label`, `(?s).*missing order: label needs book needs parcels needs pack needs order\n`, remote.ExitError, "label cannot be had"},
 		{`runs start --catalog shipping --want label --have parcels=[1]`, `wrun_\w+\n`, 0, ""},
 		{`runs start --catalog shipping --want label`, ``, remote.ExitUsage, "what is missing is order"},

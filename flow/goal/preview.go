@@ -2,7 +2,9 @@ package goal
 
 import (
 	"encoding/hex"
+	"fmt"
 	"slices"
+	"strings"
 )
 
 // Preview is what a plan does, and why, for those who look at it before they start it.
@@ -17,6 +19,8 @@ type Preview struct {
 	// Missing are names that would have to be there. The plan has no steps then.
 	Missing  []Missing  `json:"missing"`
 	Excluded []Excluded `json:"excluded"`
+	// Mermaid is a flowchart.
+	Mermaid string `json:"mermaid"`
 }
 
 // PreviewStep is a step of a plan.
@@ -82,6 +86,7 @@ func (p *Plan) Preview() Preview {
 		}
 		v.Waves[s.Wave] = append(v.Waves[s.Wave], s.ID)
 	}
+	v.Mermaid = p.mermaid()
 	return v
 }
 
@@ -200,4 +205,52 @@ func (p *Plan) exclude(i int) Excluded {
 		return Excluded{s.id, "not_needed", "the goals cannot be reached"}
 	}
 	return Excluded{s.id, "not_needed", "the goals are reached without it"}
+}
+
+// mermaid returns the plan as a flowchart for Mermaid: solid arrows are what steps take, dotted ones what they take if
+// something else has failed.
+func (p *Plan) mermaid() string {
+	var b strings.Builder
+	b.WriteString("flowchart TD\n")
+	number := func(i int) string {
+		if i == p.goal() {
+			return goalID
+		}
+		return fmt.Sprintf("s%d", i)
+	}
+	used := map[string]bool{}
+	for _, i := range p.steps {
+		fmt.Fprintf(&b, "  %s[\"%s\"]\n", number(i), p.all[i].id)
+	}
+	fmt.Fprintf(&b, "  %s([\"%s\"])\n", goalID, strings.Join(p.Want, ", "))
+	for _, i := range p.must {
+		fmt.Fprintf(&b, "  %s --> %s\n", number(i), goalID)
+	}
+	for _, i := range append(slices.Clone(p.steps), p.goal()) {
+		for k, t := range p.all[i].takes {
+			if _, given := p.have[t.name]; given && !t.fixed {
+				if !used[t.name] {
+					fmt.Fprintf(&b, "  have-%s[/\"%s\"/]\n", t.name, t.name)
+				}
+				used[t.name] = true
+				fmt.Fprintf(&b, "  have-%s --> %s\n", t.name, number(i))
+			}
+			for _, q := range p.sources[port{i, k}] {
+				arrow := "--"
+				if p.spare[q] {
+					arrow = "-."
+				}
+				fmt.Fprintf(&b, "  %s %s \"%s\" %s> %s\n", number(q), arrow, t.name, reversed(arrow), number(i))
+			}
+		}
+	}
+	return b.String()
+}
+
+// reversed returns how an arrow goes on after its text.
+func reversed(arrow string) string {
+	if arrow == "-." {
+		return ".-"
+	}
+	return "--"
 }

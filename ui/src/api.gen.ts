@@ -645,6 +645,7 @@ export type Preview = {
     code: "unreachable" | "blocked" | "there" | "not_needed";
     reason: string;
   }>;
+  mermaid: string;
   document?: string;
 };
 

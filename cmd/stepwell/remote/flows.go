@@ -27,9 +27,10 @@ type flowsCmd struct {
 	Unalias  changeCmd[aliasArgs]   `cmd:"" at:"DELETE flows/*/aliases/*" help:"Remove an alias."`
 	Retire   changeCmd[versionArgs] `cmd:"" at:"POST flows/*/versions/*/retire" says:"version $2 of $1 is retired" help:"End the new runs of a version, for good."`
 
-	Check  checkFlowCmd  `cmd:"" group:"documents" help:"Print all faults of a document."`
-	Test   testFlowsCmd  `cmd:"" group:"documents" help:"Run tests of flows, without a server."`
-	Schema flowSchemaCmd `cmd:"" group:"documents" help:"Print the JSON Schema of documents, for editors."`
+	Check   checkFlowCmd   `cmd:"" group:"documents" help:"Print all faults of a document."`
+	Test    testFlowsCmd   `cmd:"" group:"documents" help:"Run tests of flows, without a server."`
+	Diagram diagramFlowCmd `cmd:"" group:"documents" help:"Print a flow as a Mermaid diagram."`
+	Schema  flowSchemaCmd  `cmd:"" group:"documents" help:"Print the JSON Schema of documents, for editors."`
 }
 
 // faultText returns a fault as compilers print it, without the name of the file.
@@ -228,6 +229,19 @@ func runFlowTest(console Console, file string, p *flow.Program, test flowtest.Te
 		}
 	}
 	return len(differences) == 0, err
+}
+
+type diagramFlowCmd struct {
+	File string `arg:"" help:"The document, in YAML or JSON."`
+}
+
+// Run prints the diagram.
+func (c diagramFlowCmd) Run(console Console) error {
+	p, err := readFlow(c.File)
+	if err == nil {
+		_, err = fmt.Fprint(console.Stdout, p.Graph().Mermaid())
+	}
+	return err
 }
 
 type flowSchemaCmd struct{}

@@ -242,6 +242,7 @@ type previewCatalogCmd struct {
 	Have    []string `placeholder:"NAME" help:"The attributes that are there."`
 	HaveAll []string `placeholder:"NAME" help:"The attributes of which there are lists of values."`
 	Version int      `placeholder:"NUMBER" help:"The version; by default the newest."`
+	Mermaid bool     `help:"Print the plan as a Mermaid diagram."`
 }
 
 // Run prints the plan: its steps in their order, what is left out, and what is missing.
@@ -250,10 +251,14 @@ func (c previewCatalogCmd) Run(ctx context.Context, k *kong.Context, s *Session)
 	if err != nil {
 		return err
 	}
-	if s.json {
+	switch {
+	case s.json:
 		return s.printJSON(raw)
+	case c.Mermaid:
+		_, err = fmt.Fprint(s.Stdout, p.Mermaid)
+	default:
+		_, err = fmt.Fprint(s.Stdout, escapeLines(planText(p)))
 	}
-	_, err = fmt.Fprint(s.Stdout, escapeLines(planText(p)))
 	if err == nil && len(p.Missing) > 0 {
 		err = fmt.Errorf("%s cannot be had", strings.Join(c.Want, ", "))
 	}

@@ -1651,6 +1651,9 @@ type Preview struct {
 	// Excluded The other steps of the catalog.
 	Excluded []Preview_Excluded `json:"excluded"`
 
+	// Mermaid A flowchart.
+	Mermaid string `json:"mermaid"`
+
 	// Document The flow that executes the plan, as JSON. Keys that may not see payloads do not get it.
 	Document string `json:"document,omitempty,omitzero"`
 }
