@@ -202,6 +202,7 @@ func (s *stage) compare(t *testing.T, seed int) {
 		}
 		logs[i], trails[i] = p.compared(t), p.trail
 		p.checkLedger(t, document)
+		p.checkDecisions(t, document)
 	}
 	for i := range min(len(logs[0]), len(logs[1])) {
 		if logs[0][i] != logs[1][i] {
@@ -240,7 +241,7 @@ func (s *stage) play(t *testing.T, document string, seed int, deployment string)
 		}
 	}
 	p := &player{
-		stage: s, project: project, draw: flowgen.Seeded(uint64(seed)), ledger: map[string]bool{},
+		stage: s, project: project, program: program, draw: flowgen.Seeded(uint64(seed)), ledger: map[string]bool{},
 		votes: map[string]int{},
 	}
 	run, _, err := s.log.Start(t.Context(), project, eventlog.Request{

@@ -20,7 +20,9 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/eventlog/view"
+	"github.com/stepwell-dev/stepwell/flow"
 	"github.com/stepwell-dev/stepwell/flow/flowgen"
+	"github.com/stepwell-dev/stepwell/flow/replay"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -32,6 +34,7 @@ type player struct {
 
 	project entities.Project
 	id      entities.RunID
+	program *flow.Program
 	draw    flowgen.Draw
 	trail   []string // what has happened
 	open    []string // the calls that wait for their answers
@@ -414,4 +417,12 @@ func (p *player) shown(t *testing.T) (events []json.RawMessage) {
 		events = append(events, text)
 	}
 	return events
+}
+
+// checkDecisions checks that the interpreter decides again what the log has.
+func (p *player) checkDecisions(t *testing.T, document string) {
+	t.Helper()
+	if d, err := replay.Compare(t.Context(), p.program, contract.About(p.run), p.shown(t)); d != nil || err != nil {
+		t.Errorf("%v (%v); the log is\n%s\nof\n%s", d, err, p.describe(), document)
+	}
 }

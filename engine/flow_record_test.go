@@ -188,7 +188,7 @@ type recordedAnswer struct {
 }
 
 // recordings is the folder of the recorded runs, for the tests of package replay.
-var recordings = filepath.Join("..", "flow", "testdata", "semantics", fmt.Sprint(flow.Semantics))
+var recordings = filepath.Join("..", "flow", "replay", "testdata", "semantics", fmt.Sprint(flow.Semantics))
 
 var recordRuns = flag.Bool("record", false, "have TestRecordSemantics record the runs that are missing")
 

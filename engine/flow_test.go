@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
@@ -22,6 +23,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/view"
 	"github.com/stepwell-dev/stepwell/flow"
 	"github.com/stepwell-dev/stepwell/flow/registry"
+	"github.com/stepwell-dev/stepwell/flow/replay"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -175,8 +177,39 @@ func TestFlows(t *testing.T) {
 				if diff := cmp.Diff(test.steps, d.ends(t, id)); diff != "" {
 					t.Errorf("%s: steps (-want +got):\n%s\nthe log is\n%s", deployment, diff, d.describe(t, id))
 				}
+				d.wantDecisions(t, id, orderFlow, true)
+				d.wantDecisions(t, id, strings.Replace(orderFlow, "call: reserve", "call: hold", 1), false)
 			}
 		})
+	}
+}
+
+// wantDecisions replays the log of a run with a document, which decides the same or not.
+func (d *server) wantDecisions(t *testing.T, id entities.RunID, document string, same bool) {
+	t.Helper()
+	page, err := d.log.Events(t.Context(), project, id, pg.Page{Limit: 1000}, read.WithPayloads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := store.RunByID(t.Context(), pg.NewPool(d.pool), project, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var events []json.RawMessage
+	for _, e := range page.Events {
+		text, err := json.Marshal(view.Of(&e))
+		if err != nil {
+			t.Fatal(err)
+		}
+		events = append(events, text)
+	}
+	p, err := flow.Parse([]byte(document))
+	if err != nil {
+		t.Fatal(err)
+	}
+	difference, err := replay.Compare(t.Context(), p, contract.About(run), events)
+	if err != nil || (difference == nil) != same {
+		t.Errorf("same decisions: want %t, difference: %v (%v)\nthe log is\n%s", same, difference, err, d.describe(t, id))
 	}
 }
 
@@ -209,6 +242,7 @@ func TestFlowsThatSpeakToOthers(t *testing.T) {
 				d.wantEnd(t, id, entities.RunCompleted, `{"n":12345678901234567890,"votes":2,"said":{"yes":true},"heard":"7"}`)
 			}
 			logs = append(logs, d.ends(t, id))
+			d.wantDecisions(t, id, askFlow, true)
 		}
 		if diff := cmp.Diff(logs[0], logs[1]); diff != "" {
 			t.Errorf("steps (-in the server +remote):\n%s", diff)

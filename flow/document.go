@@ -24,7 +24,7 @@ import (
 const Format = 1
 
 // Semantics is the number of the rules by which documents are interpreted. It grows when a rule changes so that a log
-// of before would be continued in another way. The folder testdata has recorded runs of each number, which are kept for
+// of before would be continued in another way. Package replay has recorded runs of each number, which are kept for
 // good. The rules of a number stay as long as there may be runs that began with them.
 const Semantics = 1
 

@@ -36,6 +36,8 @@ func TestCommandsForWhatStartsRuns(t *testing.T) {
 		{`flows versions greet`, `VERSION +ALIASES +CREATED +RETIRED\n1 +prod +\S+Z\n`, 0, ""},
 		{`flows retire greet 1`, ``, remote.ExitConflict, "the alias prod"},
 		{`deployments show greet@1`, `(?s).*url +flow greet, version 1\n.*`, 0, ""},
+		{`flows check`, ``, remote.ExitUsage, "want a document, or --since"},
+		{`flows check --since 1h`, `0 runs would decide what was decided\n`, 0, ""},
 		{`catalogs put testdata/catalog.yaml --dry-run`, `testdata/catalog.yaml would be version 1 of shipping\n`, 0, ""},
 		{`catalogs put testdata/catalog.yaml`, `testdata/catalog.yaml is version 1 of shipping\n`, 0, ""},
 		{`catalogs put testdata/faulty.yaml`, ``, remote.ExitUsage, `the document has 4 faults`},

@@ -16,7 +16,8 @@ import (
 
 // defaults returns the configuration of an empty environment.
 func defaults() config {
-	return config{Config: server.Defaults(), UI: true, LogFormat: "text"}
+	provider := providerConfig{GroupsClaim: "groups", Scopes: []string{"profile", "email", "groups"}}
+	return config{Config: server.Defaults(), UI: true, Provider: provider, LogFormat: "text"}
 }
 
 func TestReadConfig(t *testing.T) {
@@ -35,6 +36,8 @@ func TestReadConfig(t *testing.T) {
 		"AWS_ENDPOINT_URL=http://all.test", "AWS_ENDPOINT_URL_S3=http://s3.test", "AWS_REGION=eu-1", "AWS_DEFAULT_REGION=eu-2",
 		"AWS_ACCESS_KEY_ID=id", "AWS_SECRET_ACCESS_KEY=se=cret", "AWS_SESSION_TOKEN=token",
 		"STEPWELL_DRAIN_BUDGET=50s", "STEPWELL_PUBLIC_URL=https://s.test", "STEPWELL_UI=false",
+		"STEPWELL_OIDC_ISSUER=https://id.test", "STEPWELL_OIDC_CLIENT_ID=stepwell", "STEPWELL_OIDC_CLIENT_SECRET=secret",
+		"STEPWELL_OIDC_ACCESS=default:admin=sre", "STEPWELL_OIDC_GROUPS_CLAIM=roles", "STEPWELL_OIDC_SCOPES=email",
 		"STEPWELL_DATA_DIR=/data", "STEPWELL_LOG=JSON", "STEPWELL_LOG_LEVEL=debug", "UNRELATED=1",
 	})
 	want := config{Config: server.Config{
@@ -45,6 +48,9 @@ func TestReadConfig(t *testing.T) {
 		Deployments:    map[string]string{"shop": "http://127.0.0.1:3000", "blog": "https://blog.test/app"},
 		AllowAddresses: "loopback,10.0.0.0/8", Deliveries: 1, MaxDeliveries: 2, BodyMemory: 1, Requests: 3, RequestMemory: 4, Readers: 5, SpecFence: true, Grace: 90 * time.Second,
 		Retention: 720 * time.Hour, DrainBudget: 50 * time.Second, PublicURL: "https://s.test",
+	}, Provider: providerConfig{
+		Issuer: "https://id.test", ClientID: "stepwell", ClientSecret: "secret", Access: "default:admin=sre", GroupsClaim: "roles",
+		Scopes: []string{"email"},
 	}, DataDir: "/data", Archive: "/archive", LogFormat: "JSON", LogLevel: slog.LevelDebug,
 		AWS: aws{
 			Endpoint: "http://all.test", EndpointS3: "http://s3.test", Region: "eu-1", DefaultRegion: "eu-2",

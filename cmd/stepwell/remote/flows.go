@@ -2,18 +2,22 @@ package remote
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/alecthomas/kong"
 
+	"github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/flow"
 	"github.com/stepwell-dev/stepwell/flow/docschema"
 	"github.com/stepwell-dev/stepwell/flow/flowtest"
+	"github.com/stepwell-dev/stepwell/flow/replay"
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
@@ -27,7 +31,7 @@ type flowsCmd struct {
 	Unalias  changeCmd[aliasArgs]   `cmd:"" at:"DELETE flows/*/aliases/*" help:"Remove an alias."`
 	Retire   changeCmd[versionArgs] `cmd:"" at:"POST flows/*/versions/*/retire" says:"version $2 of $1 is retired" help:"End the new runs of a version, for good."`
 
-	Check   checkFlowCmd   `cmd:"" group:"documents" help:"Print all faults of a document."`
+	Check   checkFlowsCmd  `cmd:"" help:"Check a document, or which runs would decide otherwise now."`
 	Test    testFlowsCmd   `cmd:"" group:"documents" help:"Run tests of flows, without a server."`
 	Diagram diagramFlowCmd `cmd:"" group:"documents" help:"Print a flow as a Mermaid diagram."`
 	Schema  flowSchemaCmd  `cmd:"" group:"documents" help:"Print the JSON Schema of documents, for editors."`
@@ -158,21 +162,102 @@ func readFlow(file string) (*flow.Program, error) {
 	return p, nil
 }
 
-type checkFlowCmd struct {
-	File string `arg:"" help:"The document, in YAML or JSON."`
+type checkFlowsCmd struct {
+	File  string   `arg:"" optional:"" help:"A document; without it, each run is checked with that of its version."`
+	Since timeFlag `placeholder:"TIME" help:"Decide the runs created since ${time} again, and compare."`
 }
 
-// Run checks the document, and prints what is probably not meant in it.
-func (c checkFlowCmd) Run(console Console) error {
-	p, err := readFlow(c.File)
+// Run checks a document, and replays the logs of runs.
+func (c checkFlowsCmd) Run(ctx context.Context, s *Session) error {
+	var p *flow.Program
+	var err error
+	switch {
+	case c.File != "":
+		p, err = readFlow(c.File)
+	case c.Since == "":
+		err = usageErrorf("want a document, or --since, or both")
+	}
 	if err != nil {
 		return err
 	}
-	for _, w := range p.Warnings {
-		console.note("warning: %s", w)
+	if p != nil {
+		for _, w := range p.Warnings {
+			s.note("warning: %s", w)
+		}
 	}
-	_, err = fmt.Fprintf(console.Stdout, "%s is a flow: %s, %s\n", c.File, p.Name, counted(len(p.Graph().Steps), "step"))
+	if c.Since == "" {
+		_, err = fmt.Fprintf(s.Stdout, "%s is a flow: %s, %s\n", c.File, p.Name, counted(len(p.Graph().Steps), "step"))
+		return err
+	}
+	return c.replay(ctx, s, p)
+}
+
+// replay has decisions made again by a program, or if it is nil by those of the runs' versions.
+func (c checkFlowsCmd) replay(ctx context.Context, s *Session, p *flow.Program) error {
+	since, err := c.Since.resolve(s.Now())
+	if err != nil {
+		return err
+	}
+	query, checked, differ := url.Values{"createdAfter": {since}}, 0, 0
+	if p != nil {
+		query.Set("workflow", p.Name)
+	}
+	programs := map[string]*flow.Program{}
+	err = s.entries(ctx, path("runs"), query, paging{All: true}, func(raw json.RawMessage) error {
+		var r api.Run
+		if err := s.client.decode(raw, &r); err != nil {
+			return err
+		}
+		program := p
+		if version, err := s.programOf(ctx, r, programs); err != nil || version == nil {
+			return err // it is no flow
+		} else if program == nil {
+			program = version
+		}
+		d, err := s.compare(ctx, program, r.ID)
+		if checked++; err == nil && d != nil {
+			differ++
+			_, err = fmt.Fprintf(s.Stdout, "%s %s: %s\n", r.ID, r.Deployment, escape(d.String()))
+		}
+		return err
+	})
+	if err == nil && differ > 0 {
+		return fmt.Errorf("%d of %d runs would decide otherwise", differ, checked)
+	}
+	if err == nil {
+		_, err = fmt.Fprintf(s.Stdout, "%s would decide what was decided\n", counted(checked, "run"))
+	}
 	return err
+}
+
+// programOf returns the program of a run's version; nil if the run is not that of a flow.
+func (s *Session) programOf(ctx context.Context, r api.Run, known map[string]*flow.Program) (*flow.Program, error) {
+	name, version, found := strings.Cut(r.Deployment, "@")
+	if p, ok := known[r.Deployment]; ok || !found || name != r.Workflow {
+		return p, nil
+	}
+	var f api.Flow
+	_, err := s.client.get(ctx, path("flows", name), url.Values{"version": {version}}, &f)
+	if err == nil {
+		known[r.Deployment], err = flow.Parse([]byte(f.Document))
+	}
+	if code := ExitCode(err); code == ExitNotFound || code == ExitUsage {
+		err = nil // the deployment of an app that has such a name
+	}
+	return known[r.Deployment], err
+}
+
+// compare has the decisions of a run made again.
+func (s *Session) compare(ctx context.Context, p *flow.Program, id string) (*replay.Difference, error) {
+	l, err := s.runLog(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	var of contract.Run
+	if err := json.Unmarshal(l.Run, &of); err != nil {
+		return nil, err
+	}
+	return replay.Compare(ctx, p, of, l.Events)
 }
 
 type testFlowsCmd struct {

@@ -65,8 +65,8 @@ func (s *Session) change(ctx context.Context, method, path string, body any, for
 }
 
 // note prints a line to standard error.
-func (c Console) note(format string, a ...any) {
-	_, _ = fmt.Fprintln(c.Stderr, escape(fmt.Sprintf(format, a...)))
+func (s *Session) note(format string, a ...any) {
+	_, _ = fmt.Fprintln(s.Stderr, escape(fmt.Sprintf(format, a...)))
 }
 
 // tablePrinter prints a list of T page by page.

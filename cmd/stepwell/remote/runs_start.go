@@ -242,7 +242,7 @@ type previewCatalogCmd struct {
 	Have    []string `placeholder:"NAME" help:"The attributes that are there."`
 	HaveAll []string `placeholder:"NAME" help:"The attributes of which there are lists of values."`
 	Version int      `placeholder:"NUMBER" help:"The version; by default the newest."`
-	Mermaid bool     `help:"Print the plan as a Mermaid diagram."`
+	Mermaid bool     `field:"-" help:"Print the plan as a Mermaid diagram."`
 }
 
 // Run prints the plan: its steps in their order, what is left out, and what is missing.

@@ -1,4 +1,4 @@
-package flow
+package replay
 
 import (
 	"encoding/json"
@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stepwell-dev/stepwell/contract"
+	"github.com/stepwell-dev/stepwell/flow"
 )
 
 // recordedRun is a run that a server has executed: its log, as functions see it, and the answers to the calls with the first
@@ -26,11 +27,12 @@ type recordedRun struct {
 }
 
 // TestRecordedRunsAreDecidedAgain has the interpreter answer all calls of recorded runs again: it sends the same commands,
-// with the same defaults in them. The files are kept for good. What makes the test fail changes the meaning of documents
-// whose runs are under way: it needs a new number, and rules for both. See [Semantics].
+// with the same defaults in them, and agrees with each decision in the log. The files are kept for good. What makes the
+// test fail changes the meaning of documents whose runs are under way: it needs a new number, and rules for both. See
+// flow.Semantics.
 func TestRecordedRunsAreDecidedAgain(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob(filepath.Join("testdata", "semantics", fmt.Sprint(Semantics), "*.json"))
+	files, err := filepath.Glob(filepath.Join("testdata", "semantics", fmt.Sprint(flow.Semantics), "*.json"))
 	if err != nil || len(files) < 40 {
 		t.Fatalf("%d recorded runs (%v)", len(files), err)
 	}
@@ -44,9 +46,12 @@ func TestRecordedRunsAreDecidedAgain(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
-		p, err := Parse([]byte(r.Document))
+		p, err := flow.Parse([]byte(r.Document))
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)
+		}
+		if d, err := Compare(t.Context(), p, r.Run, r.Events); d != nil || err != nil {
+			t.Errorf("%s: %v (%v)", file, d, err)
 		}
 		for _, a := range r.Answers {
 			want, got := commands(t, a.Commands), commands(t, r.answer(t, p, a.Events))
@@ -70,11 +75,11 @@ func TestRecordedRunsAreDecidedAgain(t *testing.T) {
 }
 
 // answer returns the commands that follow from the first events.
-func (r *recordedRun) answer(t *testing.T, p *Program, n int) json.RawMessage {
+func (r *recordedRun) answer(t *testing.T, p *flow.Program, n int) json.RawMessage {
 	t.Helper()
-	call := Call{Run: r.Run}
+	call := flow.Call{Run: r.Run}
 	for _, text := range r.Events[:n] {
-		var e Event
+		var e flow.Event
 		if err := json.Unmarshal(text, &e); err != nil {
 			t.Fatal(err)
 		}
