@@ -14,9 +14,6 @@ import (
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
-// groupSize is more statements than one transaction takes.
-const groupSize = 32
-
 // groupFixture is a log with cached runs, to which it appends in one group commit.
 type groupFixture struct {
 	*fixture
