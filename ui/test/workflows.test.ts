@@ -98,7 +98,7 @@ test("failures rise if they become twice as frequent", () => {
 
 test("steps are in the order of a run, with their part of the time", () => {
   const s = (name: string, completed: number, p50: number, retried = 0) =>
-    ({ name, completed, failed: 0, cancelled: 0, retried, tookMs: { p50, p95: p50, p99: p50 } });
+    ({ workflow: "order", name, completed, failed: 0, cancelled: 0, retried, tookMs: { p50, p95: p50, p99: p50 } });
   const lines = stepLines([s("ship", 10, 10), s("charge", 10, 30, 5), s("audit", 0, 0)], ["charge", "ship", "charge"]);
   assert.deepEqual(lines.map((l) => [l.name, l.attempts, l.share]), [["charge", 1.5, 0.75], ["ship", 1, 0.25], ["audit", NaN, 0]]);
 });

@@ -1,5 +1,5 @@
 // Numbers of workflows and their steps, from the statistics of the server.
-import type { Percentiles, RunPoint } from "../api.gen";
+import type { RunPoint, StepStats } from "../api.gen";
 
 // Span is a stretch of time until now, and the length of its parts.
 export interface Span {
@@ -63,16 +63,6 @@ export function isRising(bars: Array<{ all: number; failed: number }>): boolean 
   const failed = sum(late, "failed");
   if (failed < 3) return false;
   return failed / Math.max(1, sum(late, "all")) >= 2 * (sum(before, "failed") / Math.max(1, sum(before, "all")));
-}
-
-// StepStats are the numbers of the steps of one name.
-export interface StepStats {
-  name: string;
-  completed: number;
-  failed: number;
-  cancelled: number;
-  retried: number;
-  tookMs?: Percentiles;
 }
 
 export interface StepLine extends StepStats {
