@@ -39,11 +39,7 @@ func newFaultJSON(f flow.Fault) api.Fault {
 	}
 }
 
-func (r *request) flowName() string {
-	name := r.pathText("name", "flow name")
-	r.fail(inParam("name", entities.ValidateID("flow name", name)))
-	return name
-}
+func (r *request) flowName() string { return r.pathID("name", "flow name") }
 
 // FlowSchema answers with the JSON Schema of flow documents. It needs no key, so that editors can read it.
 func FlowSchema(c echo.Context) error {
@@ -52,18 +48,12 @@ func FlowSchema(c echo.Context) error {
 
 // flowVersion returns the flow in the path and the version in the query, which is 0 for the newest one.
 func (r *request) flowVersion() (name string, number int64) {
-	if name = r.flowName(); r.QueryParam("version") != "" {
-		number = r.number("version", r.QueryParam("version"), "version")
-	}
-	return name, number
+	return r.flowName(), r.number("version", r.QueryParam("version"), "version")
 }
 
 // listFlows lists the newest version of each flow.
 func (s *Server) listFlows(r *request) error {
-	return answerPage(r, newFlowJSON, func() ([]registry.Version, string, error) {
-		list, err := s.Flows.List(r.ctx(), r.project())
-		return list, "", err
-	})
+	return answerAll(r, newFlowJSON, s.Flows.List)
 }
 
 // getFlow answers with one version of a flow, by default the newest, and names the others.
@@ -229,26 +219,16 @@ func newCatalogJSON(c registry.Catalog) api.Catalog {
 	return api.Catalog{Name: c.Name, Version: c.Version, CreatedAt: timestamp(c.CreatedAt)}
 }
 
-func (r *request) catalogName() string {
-	name := r.pathText("name", "catalog name")
-	r.fail(inParam("name", entities.ValidateID("catalog name", name)))
-	return name
-}
+func (r *request) catalogName() string { return r.pathID("name", "catalog name") }
 
 // listCatalogs lists the newest version of each catalog.
 func (s *Server) listCatalogs(r *request) error {
-	return answerPage(r, newCatalogJSON, func() ([]registry.Catalog, string, error) {
-		list, err := s.Flows.Catalogs(r.ctx(), r.project())
-		return list, "", err
-	})
+	return answerAll(r, newCatalogJSON, s.Flows.Catalogs)
 }
 
 // getCatalog answers with one version of a catalog, by default the newest, and names the others.
 func (s *Server) getCatalog(r *request) error {
-	name, number := r.catalogName(), int64(0)
-	if text := r.QueryParam("version"); text != "" {
-		number = r.number("version", text, "version")
-	}
+	name, number := r.catalogName(), r.number("version", r.QueryParam("version"), "version")
 	return answer(r, func() (v api.Catalog, err error) {
 		versions, err := s.Flows.CatalogVersions(r.ctx(), r.project(), name, number)
 		if err != nil {

@@ -58,11 +58,7 @@ func newPermitJSON(p limit.Permit) api.Permit {
 	return v
 }
 
-func (r *request) limitName() string {
-	name := r.pathText("name", "limit name")
-	r.fail(inParam("name", entities.ValidateID("limit name", name)))
-	return name
-}
+func (r *request) limitName() string { return r.pathID("name", "limit name") }
 
 // listLimits lists the limits with what is held and what waits.
 func (s *Server) listLimits(r *request) error {
@@ -196,9 +192,7 @@ func priorityField(text string) (time.Duration, error) {
 }
 
 func (r *request) policyWorkflow() string {
-	name := r.pathText("workflow", "workflow")
-	r.fail(inParam("workflow", entities.ValidateWorkflowName("workflow", name)))
-	return name
+	return r.pathAs("workflow", "workflow", entities.ValidateWorkflowName)
 }
 
 func (s *Server) listPolicies(r *request) error {

@@ -131,9 +131,7 @@ func newTickJSON(t schedule.Tick) api.Tick {
 }
 
 func (r *request) scheduleName() string {
-	name := r.pathText("name", "schedule name")
-	r.fail(inParam("name", entities.ValidateName("schedule name", name)))
-	return name
+	return r.pathAs("name", "schedule name", entities.ValidateName)
 }
 
 func (s *Server) listSchedules(r *request) error {

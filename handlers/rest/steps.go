@@ -175,9 +175,8 @@ func newStreamJSON(run entities.Run, s store.StoredStream) api.Stream {
 func (s *Server) listStreams(r *request) error {
 	run := r.run()
 	encode := func(s store.StoredStream) api.Stream { return newStreamJSON(run, s) }
-	return answerPage(r, encode, func() ([]store.StoredStream, string, error) {
-		streams, err := s.Streams.Of(r.ctx(), run.Project, run.ID)
-		return streams, "", err
+	return answerAll(r, encode, func(ctx context.Context, p entities.Project) ([]store.StoredStream, error) {
+		return s.Streams.Of(ctx, p, run.ID)
 	})
 }
 

@@ -58,10 +58,8 @@ func triggerSpec(b api.TriggerSpec) (s trigger.Spec, err error) {
 	if s.Options, err = triggerOptions(b.Start); err != nil {
 		return s, err
 	}
-	if b.Start.Timeout != "" {
-		if s.Timeout, err = durationField("start.timeout", b.Start.Timeout, maxSpan); err != nil {
-			return s, err
-		}
+	if s.Timeout, err = durationField("start.timeout", b.Start.Timeout, maxSpan); err != nil {
+		return s, err
 	}
 	return s, addOn(&s, b.On)
 }

@@ -146,7 +146,8 @@ func (s *Server) receive(c echo.Context) error {
 	}
 	r := call{Context: c, target: targetOf(c), body: body, at: s.Log.Now()}
 	if r.trigger != nil {
-		return s.start(r)
+		spec := entities.WebhookSpec{Verify: r.trigger.Verify, Secret: r.trigger.Secret}
+		return s.verified(r, spec, func(v triggers.Request) error { return s.start(r, v) })
 	}
 	if r.run.Driver == entities.DriverClient {
 		return s.forward(r)
@@ -213,8 +214,28 @@ func (s *Server) record(r call) error {
 	if err != nil {
 		return err
 	}
+	return s.verified(r, spec, func(v triggers.Request) error {
+		_, err := s.Log.Append(ctx, r.hook.Project, eventlog.Request{
+			RunID: r.hook.RunID, Type: entities.EventHookReceived, CorrelationID: string(r.hook.ID),
+			SpecVersion: entities.SpecDriven, Payload: v.Payload,
+			Data: entities.EventData{
+				ResumeID: v.ID, ResumeDigest: v.Digest, Via: webhook.ViaWebhook, Verified: spec.Verify,
+			},
+		})
+		if errors.Is(err, entities.ErrConflict) {
+			return entities.ErrKeyReused // without the details, which describe the log
+		}
+		if err != nil {
+			return notFound(err)
+		}
+		return s.answer(r, v.ID, time.Duration(spec.RespondMS)*time.Millisecond)
+	})
+}
+
+// verified verifies a request, and has it accepted unless it is no event: then it is answered.
+func (s *Server) verified(r call, spec entities.WebhookSpec, accept func(triggers.Request) error) error {
 	fields := jsonFields(r.body)
-	id, digest, err := s.identify(ctx, r, spec, fields)
+	id, digest, err := s.identify(r.Request().Context(), r, spec, fields)
 	if err != nil {
 		return err
 	}
@@ -225,20 +246,7 @@ func (s *Server) record(r call) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.Log.Append(ctx, r.hook.Project, eventlog.Request{
-		RunID: r.hook.RunID, Type: entities.EventHookReceived, CorrelationID: string(r.hook.ID),
-		SpecVersion: entities.SpecDriven, Payload: payload,
-		Data: entities.EventData{
-			ResumeID: id, ResumeDigest: digest, Via: webhook.ViaWebhook, Verified: spec.Verify,
-		},
-	})
-	if errors.Is(err, entities.ErrConflict) {
-		return entities.ErrKeyReused // without the details, which describe the log
-	}
-	if err != nil {
-		return notFound(err)
-	}
-	return s.answer(r, id, time.Duration(spec.RespondMS)*time.Millisecond)
+	return accept(triggers.Request{ID: id, Digest: digest, Payload: payload})
 }
 
 // challengeOf returns the text with which Slack verifies a URL. Its request is no event. It is empty for others.
@@ -249,22 +257,9 @@ func challengeOf(spec entities.WebhookSpec, fields signature.Fields) string {
 	return fields("challenge")
 }
 
-// start verifies a request, starts the run of its trigger, and answers with the run.
-func (s *Server) start(r call) error {
-	ctx, fields := r.Request().Context(), jsonFields(r.body)
-	spec := entities.WebhookSpec{Verify: r.trigger.Verify, Secret: r.trigger.Secret}
-	id, digest, err := s.identify(ctx, r, spec, fields)
-	if err != nil {
-		return err
-	}
-	if challenge := challengeOf(spec, fields); challenge != "" {
-		return r.String(http.StatusOK, challenge)
-	}
-	payload, err := encodePayload(r, id)
-	if err != nil {
-		return err
-	}
-	done, err := s.Triggers.Receive(ctx, *r.trigger, triggers.Request{ID: id, Digest: digest, Payload: payload})
+// start starts the run of the trigger of a verified request, and answers with the run.
+func (s *Server) start(r call, v triggers.Request) error {
+	done, err := s.Triggers.Receive(r.Request().Context(), *r.trigger, v)
 	// A failure is that of a busy project or of a full limit, whose key is not for the sender.
 	busy, isBusy := errors.AsType[*queue.Failure](err)
 	quota, isQuota := errors.AsType[*admin.QuotaError](err)
@@ -278,9 +273,9 @@ func (s *Server) start(r call) error {
 	case err != nil:
 		return notFound(err)
 	case done.Decision == trigger.Refused:
-		return &redactedError{ErrRefused, fmt.Errorf("trigger %s, request %s: %s", r.trigger.Name, id, done.Reason)}
+		return &redactedError{ErrRefused, fmt.Errorf("trigger %s, request %s: %s", r.trigger.Name, v.ID, done.Reason)}
 	}
-	return s.answerWithRun(r, startedJSON{id, done.RunID})
+	return s.answerWithRun(r, startedJSON{v.ID, done.RunID})
 }
 
 // startedJSON is the answer to a request to the webhook of a trigger. The run is missing if the condition is false.
