@@ -197,11 +197,8 @@ func TestSlowBodiesOfOneProjectLeaveRoomForOthers(t *testing.T) {
 	}
 	await(t, "memory is in use", func() bool { return s.admission.memory.Free() <= memory*3/4 })
 	await(t, "the slots are in use", func() bool { return s.admission.arriving.Free() <= requests/4 })
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+sdkPath+event,
-		bytes.NewReader(make([]byte, 100_000)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := check.Value(http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+sdkPath+event,
+		bytes.NewReader(make([]byte, 100_000))))(t)
 	req.Header.Set("Project", "other")
 	resp := check.Value(s.Client().Do(req))(t)
 	wantCount(t, resp, 100_000)

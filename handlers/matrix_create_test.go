@@ -135,13 +135,10 @@ func (h *matrixServer) createKey(t *testing.T, project entities.Project, s fixtu
 func (h *matrixServer) collect(t *testing.T, project entities.Project, deployment, key string) string {
 	t.Helper()
 	rule := check.Value(collection.NewBatch(key, 1000, time.Hour, 0))(t)
-	done, err := collector.New(h.queue, h.log).Add(t.Context(), project, rule, collection.Start{
+	done := check.Value(collector.New(h.queue, h.log).Add(t.Context(), project, rule, collection.Start{
 		Workflow: "order", Deployment: deployment, Input: []byte(`"` + classified + `"`),
 		Data: entities.EventData{Driver: entities.DriverServer, WorkflowName: "order"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	return string(done.Collection.RunID)
 }
 

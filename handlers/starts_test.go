@@ -375,11 +375,8 @@ func TestFirstMessagesAreRecognized(t *testing.T) {
 	s.admission.starts = newStarts(t.Context(), never, time.Now, nil)
 	send := func(topic, run, body string) <-chan int {
 		code := make(chan int, 1)
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
-			s.URL+sdkPath+"/queues-proxy/api/v3/topic/"+topic, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := check.Value(http.NewRequestWithContext(t.Context(), http.MethodPost,
+			s.URL+sdkPath+"/queues-proxy/api/v3/topic/"+topic, strings.NewReader(body)))(t)
 		req.Header.Set("X-Vercel-Workflow-Run-Id", run)
 		go func() {
 			resp, err := s.Client().Do(req)
@@ -431,11 +428,8 @@ func TestRefusedStartKeepsItsConnection(t *testing.T) {
 	t.Cleanup(s.Close)
 	const chunked = -(smallBody + 1) // without its length in the head
 	for _, size := range []int{0, 1000, smallBody, smallBody + 1, chunked} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+sdkPath+"/v4/runs/wrun_1/events/run_created",
-			strings.NewReader(strings.Repeat("x", max(size, -size))))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := check.Value(http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+sdkPath+"/v4/runs/wrun_1/events/run_created",
+			strings.NewReader(strings.Repeat("x", max(size, -size)))))(t)
 		if size == chunked {
 			req.ContentLength = -1
 		}

@@ -244,12 +244,9 @@ func TestAnotherEnvironmentKeyVoidsSessions(t *testing.T) {
 			t.Errorf("%q: got %v, %v, want %d", key, opened, err, want)
 		}
 	}
-	rows, err := d.pool.Query(t.Context(), `
+	rows := check.Value(d.pool.Query(t.Context(), `
 		SELECT count(*) FROM sessions s, session_keys k WHERE s::text || k::text ~ $1 OR position($2::bytea IN s.id) > 0`,
-		d.cookie+"|"+environmentKey, []byte(d.cookie))
-	if err != nil {
-		t.Fatal(err)
-	}
+		d.cookie+"|"+environmentKey, []byte(d.cookie)))(t)
 	if n, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[int]); err != nil || n != 0 {
 		t.Errorf("the database has the cookie or the key: %d, %v", n, err)
 	}

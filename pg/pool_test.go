@@ -90,12 +90,9 @@ func wantName(got, want string) error {
 // openGrown returns a pool whose five connections have all prepared the statement of the given way.
 func openGrown(t *testing.T, prepare func(ctx context.Context, pool *pgxpool.Pool, name string) error) *pgxpool.Pool {
 	t.Helper()
-	pool, err := migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema, func(c *pgxpool.Config) {
+	pool := check.Value(migrations.Pool(t.Context(), testdb.New(t), migrations.DefaultSchema, func(c *pgxpool.Config) {
 		c.MaxConns = 5
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	t.Cleanup(pool.Close)
 	testdb.Exec(t, pool, `CREATE TABLE grown (name text COLLATE "C")`)
 	var taken []*pgxpool.Conn

@@ -3,7 +3,6 @@ package rest_test
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"path"
 	"strings"
 	"sync"
@@ -18,11 +17,7 @@ import (
 // sendCall sends a request about a call, and returns the status.
 func (a api) sendCall(t *testing.T, id entities.RunID, what, invocation, body string) int {
 	t.Helper()
-	r := httptest.NewRequest(http.MethodPost, path.Join("/v1/runs", string(id), "call", what), strings.NewReader(body))
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Stepwell-Invocation", invocation)
-	w := httptest.NewRecorder()
-	a.ServeHTTP(w, r)
+	w := a.serve(http.MethodPost, path.Join("/v1/runs", string(id), "call", what), body, "Stepwell-Invocation", invocation)
 	return w.Code
 }
 

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,11 +16,7 @@ import (
 // command sends commands of an invocation, and returns the status and the error code.
 func (a api) command(t *testing.T, id entities.RunID, invocation, body string) (status int, code string) {
 	t.Helper()
-	r := httptest.NewRequest(http.MethodPost, "/v1/runs/"+string(id)+"/commands", strings.NewReader(body))
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Stepwell-Invocation", invocation)
-	w := httptest.NewRecorder()
-	a.ServeHTTP(w, r)
+	w := a.serve(http.MethodPost, "/v1/runs/"+string(id)+"/commands", body, "Stepwell-Invocation", invocation)
 	var answer struct{ Error struct{ Code string } }
 	if w.Body.Len() > 0 {
 		if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
@@ -95,11 +90,7 @@ func TestCommandsAnswerWithEvents(t *testing.T) {
 		{"0", "", "1 run_created , 2 step_created a, 3 step_completed a, 4 step_created b, 5 step_completed b"},
 		{"9", "", ""},
 	} {
-		r := httptest.NewRequest(http.MethodPost, "/v1/runs/"+string(id)+"/commands?after="+tt.after, strings.NewReader(tt.body))
-		r.Header.Set("Content-Type", "application/json")
-		r.Header.Set("Stepwell-Invocation", "rh_1")
-		w := httptest.NewRecorder()
-		a.ServeHTTP(w, r)
+		w := a.serve(http.MethodPost, "/v1/runs/"+string(id)+"/commands?after="+tt.after, tt.body, "Stepwell-Invocation", "rh_1")
 		var got struct {
 			Seq    int64
 			Events []struct {
@@ -122,11 +113,7 @@ func TestCommandsAnswerWithEvents(t *testing.T) {
 		}
 	}
 	// Another copy of the call wrote what this one does not know.
-	r := httptest.NewRequest(http.MethodPost, "/v1/runs/"+string(id)+"/commands?after=4", strings.NewReader(record("c")))
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Stepwell-Invocation", "rh_1")
-	w := httptest.NewRecorder()
-	if a.ServeHTTP(w, r); w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), `"code":"stale_invocation"`) {
+	if w := a.serve(http.MethodPost, "/v1/runs/"+string(id)+"/commands?after=4", record("c"), "Stepwell-Invocation", "rh_1"); w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), `"code":"stale_invocation"`) {
 		t.Errorf("another copy: got %d %s", w.Code, w.Body)
 	}
 	var extended, again bool

@@ -164,8 +164,7 @@ func TestListEvents(t *testing.T) {
 		t.Errorf("a single large event has payload %.20v, truncated %v", got["payload"], got["truncated"])
 	}
 	for seq, want := range map[string]string{"5": "encr\x01\x02", "2": ""} {
-		w := httptest.NewRecorder()
-		a.ServeHTTP(w, httptest.NewRequest(http.MethodGet, run+"/"+seq+"/payload", nil))
+		w := a.serve(http.MethodGet, run+"/"+seq+"/payload", "")
 		if got := w.Body.String(); w.Code != http.StatusOK || got != want {
 			t.Errorf("payload of event %s: got %d %q, want %q", seq, w.Code, got, want)
 		}

@@ -23,8 +23,7 @@ func TestTextsAreAnsweredAsTheyAreStored(t *testing.T) {
 		"/v1/runs/" + string(id), "/v1/runs/" + string(id) + "/events?payloads=true",
 		"/v1/runs/" + string(id) + "/events/1/payload",
 	} {
-		w := httptest.NewRecorder()
-		a.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		w := a.serve(http.MethodGet, path, "")
 		if !strings.Contains(w.Body.String(), text) {
 			t.Errorf("%s: got %d %s", path, w.Code, w.Body)
 		}

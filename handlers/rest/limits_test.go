@@ -1,16 +1,13 @@
 package rest_test
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
-	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
@@ -133,56 +130,6 @@ func TestStartQuotaRefusesOnlyNewRuns(t *testing.T) {
 	same(t, "use", `{"dailyStarts":2,"startsToday":2}`, shop["limits"])
 }
 
-// TestStartQuotaNamesTheEndOfTheDay checks the header, and the end of the day itself.
-func TestStartQuotaNamesTheEndOfTheDay(t *testing.T) {
-	t.Parallel()
-	a := newAPI(t)
-	key := a.shop(t, `{"dailyStarts":0}`)
-	r := httptest.NewRequest(http.MethodPost, "/v1/runs", strings.NewReader(`{"workflow":"order"}`))
-	r.Header.Set("Authorization", "Bearer "+key)
-	r.Header.Set("Content-Type", "application/json")
-	w := httptest.NewRecorder()
-	a.ServeHTTP(w, r)
-	if got := w.Header().Get("Retry-After"); w.Code != http.StatusTooManyRequests || got != "80297" { // 22:18:17 h
-		t.Errorf("got %d, Retry-After %q: %s", w.Code, got, w.Body)
-	}
-}
-
-// TestWorkflowSDKStartsObeyQuota creates runs as that SDK does: with a run_created, and with a run_started that makes up
-// for a lost one.
-func TestWorkflowSDKStartsObeyQuota(t *testing.T) {
-	t.Parallel()
-	a := newAPI(t)
-	a.shop(t, `{"dailyStarts":1}`)
-	request := func(typ entities.EventType, id entities.RunID) eventlog.Request {
-		return eventlog.Request{
-			RunID: id, Type: typ, SpecVersion: 3, Payload: []byte("devl[1]"),
-			Data: entities.EventData{DeploymentID: "d", WorkflowName: "w"},
-		}
-	}
-	first := newRunID()
-	for _, typ := range []entities.EventType{entities.EventRunCreated, entities.EventRunStarted} {
-		if _, err := a.log.Append(t.Context(), "shop", request(typ, first)); err != nil {
-			t.Fatalf("%s: %v", typ, err)
-		}
-	}
-	for _, typ := range []entities.EventType{entities.EventRunCreated, entities.EventRunStarted} {
-		id := newRunID()
-		_, err := a.log.Append(t.Context(), "shop", request(typ, id))
-		if _, ok := errors.AsType[*admin.QuotaError](err); !ok {
-			t.Errorf("%s: got %v, want a QuotaError", typ, err)
-		}
-		if _, err := a.log.Append(t.Context(), entities.DefaultProject, request(typ, id)); err != nil {
-			t.Errorf("%s of another project: %v", typ, err)
-		}
-	}
-	// A repeated creation gets the answer that it would get below the limit.
-	_, err := a.log.Append(t.Context(), "shop", request(entities.EventRunCreated, first))
-	if _, ok := errors.AsType[*entities.TransitionError](err); !ok {
-		t.Errorf("repeated: got %v, want a conflict", err)
-	}
-}
-
 // TestRacingStartsDoNotExceedTheQuota starts runs from many goroutines on one server (I4).
 func TestRacingStartsDoNotExceedTheQuota(t *testing.T) {
 	t.Parallel()
@@ -235,11 +182,7 @@ func TestPausedProjectStartsNothing(t *testing.T) {
 	}
 	paused := a.key(t, "", `{"project":"paused","name":"a","role":"admin"}`)["key"].(string)
 	check.Value(a.queue.PutDeployment(t.Context(), "paused", "d", "https://shop.example.com"))(t)
-	r := httptest.NewRequest(http.MethodPost, "/v1/runs", strings.NewReader(`{"workflow":"order"}`))
-	r.Header.Set("Authorization", "Bearer "+paused)
-	r.Header.Set("Content-Type", "application/json")
-	w := httptest.NewRecorder()
-	a.ServeHTTP(w, r)
+	w := a.serve(http.MethodPost, "/v1/runs", `{"workflow":"order"}`, "Authorization", "Bearer "+paused)
 	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "30" ||
 		!strings.Contains(w.Body.String(), "project_paused") {
 		t.Errorf("start: got %d, Retry-After %q: %s", w.Code, w.Header().Get("Retry-After"), w.Body)

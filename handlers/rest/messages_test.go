@@ -15,12 +15,9 @@ func TestMessages(t *testing.T) {
 	a := newAPI(t)
 	var ids []string
 	for range 3 {
-		id, err := a.queue.Send(t.Context(), message.Message{
+		id := check.Value(a.queue.Send(t.Context(), message.Message{
 			Project: entities.DefaultProject, Topic: "topic", DeploymentID: "shop", RunID: "wrun_1", ContentType: "text/plain",
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		ids = append(ids, id)
 	}
 	a.exec(t, `
@@ -76,12 +73,9 @@ func TestMatchingMessages(t *testing.T) {
 	a := newAPI(t)
 	ids := make([]any, 6)
 	for i := range ids {
-		id, err := a.queue.Send(t.Context(), message.Message{
+		id := check.Value(a.queue.Send(t.Context(), message.Message{
 			Project: entities.DefaultProject, Topic: "topic", DeploymentID: "shop", ContentType: "text/plain",
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		ids[i] = id
 	}
 	a.exec(t, `UPDATE messages SET parked_at = now(), last_error = 'connection refused' WHERE id = ANY ($1)`,

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -117,10 +116,7 @@ func FuzzRequests(f *testing.F) {
 		}
 		for name, request := range requests {
 			path, body := request(value)
-			r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
-			r.Header.Set("Content-Type", "application/json")
-			w := httptest.NewRecorder()
-			a.ServeHTTP(w, r)
+			w := a.serve(http.MethodPost, path, body)
 			if w.Code >= http.StatusInternalServerError {
 				t.Errorf("%s of %.200s: got %d %.300s", name, value, w.Code, w.Body)
 			}

@@ -62,9 +62,17 @@ func TestLimits(t *testing.T) {
 	for _, more := range []string{"/keys", "/slots"} {
 		a.wantRejected(t, http.MethodGet, path+more, "", http.StatusNotFound, "limit_not_found")
 	}
-	if got, want := a.audited(t, "stripe"), "limit.remove limit.put"; got != want {
-		t.Errorf("the audit has %s, want %s", got, want)
+	check.Equal(t, "audit", a.audited(t, "stripe"), "limit.remove limit.put")
+}
+
+// names returns the names in a list, which is read in pages of one.
+func (a api) names(t *testing.T, path string) string {
+	t.Helper()
+	var names []string
+	for _, item := range a.all(t, path, "1") {
+		names = append(names, fmt.Sprint(item["name"]))
 	}
+	return strings.Join(names, " ")
 }
 
 // audited returns the actions about a subject, the last one first.
@@ -124,9 +132,7 @@ func TestPolicies(t *testing.T) {
 	a.wantRejected(t, http.MethodDelete, "/v1/limits/stripe?force=true", "", http.StatusConflict, "limit_in_use")
 	a.send(t, http.MethodDelete, path, "", http.StatusNoContent)
 	a.wantRejected(t, http.MethodDelete, path, "", http.StatusNotFound, "policy_not_found")
-	if got, want := a.audited(t, "order"), "policy.remove policy.put policy.put"; got != want {
-		t.Errorf("the audit has %s, want %s", got, want)
-	}
+	check.Equal(t, "audit", a.audited(t, "order"), "policy.remove policy.put policy.put")
 }
 
 func TestRerunNeedsTheSameLimits(t *testing.T) {

@@ -64,9 +64,8 @@ func newAPI(t testing.TB) api {
 	}
 }
 
-// do sends a request, with pairs of a header's name and its value, and decodes the response, which is JSON or empty.
-func (a api) do(t *testing.T, method, path, body string, header ...string) (status int, answer map[string]any) {
-	t.Helper()
+// serve sends a request, with pairs of a header's name and its value.
+func (a api) serve(method, path, body string, header ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
@@ -76,6 +75,13 @@ func (a api) do(t *testing.T, method, path, body string, header ...string) (stat
 	}
 	w := httptest.NewRecorder()
 	a.ServeHTTP(w, r)
+	return w
+}
+
+// do is [api.serve] for a request whose response is JSON or empty, and decodes it.
+func (a api) do(t *testing.T, method, path, body string, header ...string) (status int, answer map[string]any) {
+	t.Helper()
+	w := a.serve(method, path, body, header...)
 	if err := json.NewDecoder(w.Body).Decode(&answer); err != nil && err != io.EOF {
 		t.Fatalf("%s %s: %d %s: %v", method, path, w.Code, w.Body, err)
 	}

@@ -66,21 +66,11 @@ func TestSchedules(t *testing.T) {
 	}
 
 	a.send(t, http.MethodPut, "/v1/schedules/often", `{"every":"15m","jitter":"30s","workflow":"report","deployment":"app"}`, http.StatusCreated)
-	var names []string
-	for _, s := range a.all(t, "/v1/schedules", "1") {
-		names = append(names, fmt.Sprint(s["name"]))
-	}
-	check.Equal(t, "the schedules", fmt.Sprint(names), "[nightly often]")
+	check.Equal(t, "the schedules", a.names(t, "/v1/schedules"), "nightly often")
 	a.send(t, http.MethodDelete, path, "", http.StatusNoContent)
 	a.wantRejected(t, http.MethodGet, path, "", http.StatusNotFound, "schedule_not_found")
 	a.wantRejected(t, http.MethodGet, path+"/ticks", "", http.StatusNotFound, "schedule_not_found")
-	var actions []string
-	for _, e := range a.all(t, "/v1/audit", "20") {
-		if action := fmt.Sprint(e["action"]); strings.HasPrefix(action, "schedule.") && e["subject"] == "nightly" {
-			actions = append(actions, strings.TrimPrefix(action, "schedule."))
-		}
-	}
-	check.Equal(t, "audit", fmt.Sprint(actions), "[remove backfill backfill resume pause trigger put]")
+	check.Equal(t, "audit", a.audited(t, "nightly"), "schedule.remove schedule.backfill schedule.backfill schedule.resume schedule.pause schedule.trigger schedule.put")
 }
 
 func TestBadSchedulesAreRejected(t *testing.T) {

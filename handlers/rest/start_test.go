@@ -75,10 +75,7 @@ func TestStartRun(t *testing.T) {
 	}
 	same(t, "again", want, a.post(t, "/v1/runs", body, http.StatusOK))
 
-	r := httptest.NewRequest(http.MethodPost, "/v1/runs", strings.NewReader(`{"workflow":"order"}`))
-	r.Header.Set("Content-Type", "application/json")
-	w := httptest.NewRecorder()
-	a.ServeHTTP(w, r)
+	w := a.serve(http.MethodPost, "/v1/runs", `{"workflow":"order"}`)
 	if at := w.Header().Get("Location"); !strings.HasPrefix(at, "/v1/runs/wrun_") || a.get(t, at)["inputEncoding"] != "none" {
 		t.Errorf("got location %q", at)
 	}

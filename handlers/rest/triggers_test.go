@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"reflect"
 	"strings"
 	"testing"
@@ -42,10 +41,7 @@ func TestTriggers(t *testing.T) {
 		t.Fatalf("got %d %v", status, hook)
 	}
 	for _, body := range []string{`{"ok":true}`, `{"ok":false}`} {
-		r := httptest.NewRequest(http.MethodPost, url, strings.NewReader(body))
-		r.Header.Set("Content-Type", "application/json")
-		w := httptest.NewRecorder()
-		if a.ServeHTTP(w, r); w.Code != http.StatusAccepted {
+		if w := a.serve(http.MethodPost, url, body); w.Code != http.StatusAccepted {
 			t.Errorf("%s: got %d %s", body, w.Code, w.Body)
 		}
 	}
@@ -64,22 +60,12 @@ func TestTriggers(t *testing.T) {
 		t.Errorf("got the history %s, want %s", got, want)
 	}
 
-	var names []string
-	for _, s := range a.all(t, "/v1/triggers", "1") {
-		names = append(names, fmt.Sprint(s["name"]))
-	}
-	check.Equal(t, "the triggers", fmt.Sprint(names), "[hook receipts]")
+	check.Equal(t, "the triggers", a.names(t, "/v1/triggers"), "hook receipts")
 	a.send(t, http.MethodDelete, path, "", http.StatusNoContent)
 	for _, rest := range []string{"", "/history"} {
 		a.wantRejected(t, http.MethodGet, path+rest, "", http.StatusNotFound, "trigger_not_found")
 	}
-	var actions []string
-	for _, e := range a.all(t, "/v1/audit", "20") {
-		if action := fmt.Sprint(e["action"]); strings.HasPrefix(action, "trigger.") && e["subject"] == "receipts" {
-			actions = append(actions, strings.TrimPrefix(action, "trigger."))
-		}
-	}
-	check.Equal(t, "audit", fmt.Sprint(actions), "[remove resume pause put]")
+	check.Equal(t, "audit", a.audited(t, "receipts"), "trigger.remove trigger.resume trigger.pause trigger.put")
 }
 
 // TestTriggerOptions: what a start says besides is stored, and the same again changes nothing.

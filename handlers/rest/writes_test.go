@@ -95,22 +95,6 @@ func TestCancelWithGrace(t *testing.T) {
 	}
 }
 
-// TestConcurrentCancelsOfOneRun checks that the run is cancelled once, and that all responses are the same.
-func TestConcurrentCancelsOfOneRun(t *testing.T) {
-	t.Parallel()
-	a := newAPI(t)
-	id := a.driven(t, "w")
-	statuses, answers := a.race(t, "/v1/runs/"+string(id)+"/cancel", "")
-	if statuses[http.StatusOK] != racers {
-		t.Errorf("got %v", statuses)
-	}
-	for _, answer := range answers {
-		if answer["status"] != "cancelled" {
-			t.Errorf("got %v", answer)
-		}
-	}
-}
-
 func TestCancelMatchingRuns(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

@@ -29,13 +29,10 @@ func (d *testServer) work(t testing.TB) {
 	var running sync.WaitGroup
 	running.Go(func() { d.hub.Run(ctx) })
 	allowed := check.Value(egress.Parse(egress.Loopback))(t)
-	w, err := d.queue.NewWorker(migrations.DefaultSchema, queue.WorkerOptions{
+	w := check.Value(d.queue.NewWorker(migrations.DefaultSchema, queue.WorkerOptions{
 		Deliveries: 10, MaxDeliveries: 10, BodyMemory: 1 << 20, Handlers: engine.New(d.queue, d.log).Handlers(), Allowed: allowed,
 		Logger: slog.New(slog.NewTextHandler(d.logged, nil)),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	check.NoError(t, w.Start(ctx))
 	t.Cleanup(func() {
 		if err := w.Stop(context.Background()); err != nil {

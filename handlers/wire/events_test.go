@@ -31,6 +31,15 @@ func seqs(t *testing.T, events []event) []int {
 	return list
 }
 
+// end returns the sentinel of a page, with the cursor of the next one if there is any.
+func end(more bool, next ...string) map[string]any {
+	sentinel := map[string]any{"_end": uint64(1), "hasMore": more}
+	for _, cursor := range next {
+		sentinel["next"] = cursor
+	}
+	return sentinel
+}
+
 func TestEventsAreListedInPages(t *testing.T) { // §2.4
 	t.Parallel()
 	s := newServer(t)
@@ -41,62 +50,26 @@ func TestEventsAreListedInPages(t *testing.T) { // §2.4
 		seqs               []int
 		end                map[string]any
 	}{
-		{
-			"stable, whole", stable, "", []int{1, 2, 3, 4, 5},
-			map[string]any{"_end": uint64(1), "hasMore": false},
-		},
-		{
-			"beta, whole", beta, "sortOrder=asc&remoteRefBehavior=resolve", []int{1, 2, 3, 4, 5},
-			map[string]any{"_end": uint64(1), "hasMore": false, "next": cursor(5)},
-		},
-		{
-			"stable, first page", stable, "limit=2", []int{1, 2},
-			map[string]any{"_end": uint64(1), "hasMore": true, "next": cursor(2)},
-		},
-		{
-			"beta, first page", beta, "limit=2", []int{1, 2},
-			map[string]any{"_end": uint64(1), "hasMore": true, "next": cursor(2)},
-		},
-		{
-			"second page", stable, "limit=2&cursor=" + cursor(2), []int{3, 4},
-			map[string]any{"_end": uint64(1), "hasMore": true, "next": cursor(4)},
-		},
-		{
-			"last page", stable, "limit=2&cursor=" + cursor(4), []int{5},
-			map[string]any{"_end": uint64(1), "hasMore": false},
-		},
-		{
-			"stable, exactly full", stable, "limit=5", []int{1, 2, 3, 4, 5},
-			map[string]any{"_end": uint64(1), "hasMore": false},
-		},
-		{
-			"beta, after the end", beta, "cursor=" + cursor(5), []int{},
-			map[string]any{"_end": uint64(1), "hasMore": false},
-		},
-		{
-			"stable, after the end", stable, "cursor=" + cursor(5), []int{},
-			map[string]any{"_end": uint64(1), "hasMore": false},
-		},
-		{
-			"newest first", stable, "sortOrder=desc&limit=3", []int{5, 4, 3},
-			map[string]any{"_end": uint64(1), "hasMore": true, "next": cursor(3)},
-		},
-		{
-			"newest first, goes on", beta, "sortOrder=desc&cursor=" + cursor(3), []int{2, 1},
-			map[string]any{"_end": uint64(1), "hasMore": false, "next": cursor(1)},
-		},
-		{
-			"limit is cut", stable, "limit=99999999", []int{1, 2, 3, 4, 5},
-			map[string]any{"_end": uint64(1), "hasMore": false},
-		},
+		{"stable, whole", stable, "", []int{1, 2, 3, 4, 5}, end(false)},
+		{"beta, whole", beta, "sortOrder=asc&remoteRefBehavior=resolve", []int{1, 2, 3, 4, 5}, end(false, cursor(5))},
+		{"stable, first page", stable, "limit=2", []int{1, 2}, end(true, cursor(2))},
+		{"beta, first page", beta, "limit=2", []int{1, 2}, end(true, cursor(2))},
+		{"second page", stable, "limit=2&cursor=" + cursor(2), []int{3, 4}, end(true, cursor(4))},
+		{"last page", stable, "limit=2&cursor=" + cursor(4), []int{5}, end(false)},
+		{"stable, exactly full", stable, "limit=5", []int{1, 2, 3, 4, 5}, end(false)},
+		{"beta, after the end", beta, "cursor=" + cursor(5), []int{}, end(false)},
+		{"stable, after the end", stable, "cursor=" + cursor(5), []int{}, end(false)},
+		{"newest first", stable, "sortOrder=desc&limit=3", []int{5, 4, 3}, end(true, cursor(3))},
+		{"newest first, goes on", beta, "sortOrder=desc&cursor=" + cursor(3), []int{2, 1}, end(false, cursor(1))},
+		{"limit is cut", stable, "limit=99999999", []int{1, 2, 3, 4, 5}, end(false)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			got := client{s, tt.agent}.get(t, "/v4/runs/"+id+"/events?"+tt.query)
 			wantStatus(t, got, http.StatusOK)
-			events, end := got.list(t)
+			events, sentinel := got.list(t)
 			check.Equal(t, "events", seqs(t, events), tt.seqs)
-			check.Equal(t, "sentinel", end, tt.end)
+			check.Equal(t, "sentinel", sentinel, tt.end)
 		})
 	}
 }
@@ -188,38 +161,23 @@ func TestEventsAreListedByCorrelationID(t *testing.T) { // endpoint 4
 		seqs        []int
 		end         map[string]any
 	}{
-		{
-			"of a step", "correlationId=step_" + first, first, []int{3, 4, 5},
-			map[string]any{"_end": uint64(1), "hasMore": false},
-		},
-		{
-			"of a step in its run", "runId=" + second + "&correlationId=step_" + second, second, []int{3, 4, 5},
-			map[string]any{"_end": uint64(1), "hasMore": false},
-		},
-		{
-			"of a step in another run", "runId=" + second + "&correlationId=step_" + first, "", []int{},
-			map[string]any{"_end": uint64(1), "hasMore": false},
-		},
-		{
-			"a page", "limit=1&correlationId=step_" + first, first, []int{3},
-			map[string]any{"_end": uint64(1), "hasMore": true, "next": "eid:" + eventID(3)},
-		},
+		{"of a step", "correlationId=step_" + first, first, []int{3, 4, 5}, end(false)},
+		{"of a step in its run", "runId=" + second + "&correlationId=step_" + second, second, []int{3, 4, 5}, end(false)},
+		{"of a step in another run", "runId=" + second + "&correlationId=step_" + first, "", []int{}, end(false)},
+		{"a page", "limit=1&correlationId=step_" + first, first, []int{3}, end(true, "eid:"+eventID(3))},
 		{
 			"the next page", "limit=1&cursor=" + url.QueryEscape("eid:"+eventID(3)) + "&correlationId=step_" + first,
-			first, []int{4}, map[string]any{"_end": uint64(1), "hasMore": true, "next": "eid:" + eventID(4)},
+			first, []int{4}, end(true, "eid:"+eventID(4)),
 		},
-		{
-			"newest first", "sortOrder=desc&limit=2&correlationId=step_" + first, first, []int{5, 4},
-			map[string]any{"_end": uint64(1), "hasMore": true, "next": "eid:" + eventID(4)},
-		},
+		{"newest first", "sortOrder=desc&limit=2&correlationId=step_" + first, first, []int{5, 4}, end(true, "eid:"+eventID(4))},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			got := c.get(t, "/v4/events?"+tt.query)
 			wantStatus(t, got, http.StatusOK)
-			events, end := got.list(t)
+			events, sentinel := got.list(t)
 			check.Equal(t, "events", seqs(t, events), tt.seqs)
-			check.Equal(t, "sentinel", end, tt.end)
+			check.Equal(t, "sentinel", sentinel, tt.end)
 			for _, e := range events {
 				check.Equal(t, "run", e.meta["runId"], any(tt.runID))
 			}

@@ -212,62 +212,40 @@ func TestMalformedFramesAreRejected(t *testing.T) {
 	c := client{newServer(t), stable}
 	good := meta(t, field{"eventType", "run_created"}, field{"deploymentId", "d"}, field{"workflowName", "w"})
 	whole := frame(t, good, []byte("devl[1]"))
-	for _, tt := range []struct {
-		name   string
-		body   []byte
+	type refusal struct {
 		status int
 		code   string
+	}
+	malformed := refusal{http.StatusBadRequest, "malformed"}
+	tooLarge := refusal{http.StatusRequestEntityTooLarge, "too_large"}
+	for _, tt := range []struct {
+		name string
+		body []byte
+		want refusal
 	}{
-		{"nothing", nil, http.StatusBadRequest, "malformed"},
-		{"no meta", frame(t, nil, nil), http.StatusBadRequest, "malformed"},
-		{"not CBOR", frame(t, []byte(`{"eventType":"run_created"}`), nil), http.StatusBadRequest, "malformed"},
-		{"no map", frame(t, []byte{0x01}, nil), http.StatusBadRequest, "malformed"},
-		{"more after it", append(bytes.Clone(whole), 0), http.StatusBadRequest, "malformed"},
-		{"two", append(bytes.Clone(whole), whole...), http.StatusBadRequest, "malformed"},
-		{"huge meta announced", []byte("\xff\xff\xff\xff"), http.StatusRequestEntityTooLarge, "too_large"},
-		{
-			"huge body announced", append(frame(t, good, nil)[:4+len(good)], 0xff, 0xff, 0xff, 0xff),
-			http.StatusRequestEntityTooLarge, "too_large",
-		},
-		{
-			"body of its announced length is missing", append(frame(t, good, nil)[:4+len(good)], 0x07, 0, 0, 0),
-			http.StatusBadRequest, "malformed",
-		},
-		{
-			"oversized meta", frame(t, append(meta(t, field{"x", make([]byte, 0)}), make([]byte, 1<<20)...), nil),
-			http.StatusRequestEntityTooLarge, "too_large",
-		},
-		{
-			"deep nesting", frame(t, append(bytes.Repeat([]byte{0x81}, 500_000), 0x01), nil),
-			http.StatusBadRequest, "malformed",
-		},
-		{"array of 2^32", frame(t, []byte{0x9a, 0xff, 0xff, 0xff, 0xff}, nil), http.StatusBadRequest, "malformed"},
-		{
-			"map of 2^64", frame(t, append([]byte{0xbb}, bytes.Repeat([]byte{0xff}, 8)...), nil),
-			http.StatusBadRequest, "malformed",
-		},
-		{
-			"text of 2^63", frame(t, append([]byte{0x7b, 0x7f}, bytes.Repeat([]byte{0xff}, 7)...), nil),
-			http.StatusBadRequest, "malformed",
-		},
-		{"endless text", frame(t, []byte{0x7f, 0x61, 'a', 0xff}, nil), http.StatusBadRequest, "malformed"},
-		{
-			"number for a name", frame(t, meta(t, field{"eventType", "run_created"}, field{"workflowName", uint16(1)}), nil),
-			http.StatusBadRequest, "malformed",
-		},
-		{
-			"a key twice", frame(t, append([]byte{0xa2}, bytes.Repeat([]byte("\x61a\x01"), 2)...), nil),
-			http.StatusBadRequest, "malformed",
-		},
-		{
-			"changes are text", frame(t, meta(t, field{"eventType", "attr_set"}, field{"changes", "x"}), nil),
-			http.StatusBadRequest, "malformed",
-		},
+		{"nothing", nil, malformed},
+		{"no meta", frame(t, nil, nil), malformed},
+		{"not CBOR", frame(t, []byte(`{"eventType":"run_created"}`), nil), malformed},
+		{"no map", frame(t, []byte{0x01}, nil), malformed},
+		{"more after it", append(bytes.Clone(whole), 0), malformed},
+		{"two", append(bytes.Clone(whole), whole...), malformed},
+		{"huge meta announced", []byte("\xff\xff\xff\xff"), tooLarge},
+		{"huge body announced", append(frame(t, good, nil)[:4+len(good)], 0xff, 0xff, 0xff, 0xff), tooLarge},
+		{"body of its announced length is missing", append(frame(t, good, nil)[:4+len(good)], 0x07, 0, 0, 0), malformed},
+		{"oversized meta", frame(t, append(meta(t, field{"x", make([]byte, 0)}), make([]byte, 1<<20)...), nil), tooLarge},
+		{"deep nesting", frame(t, append(bytes.Repeat([]byte{0x81}, 500_000), 0x01), nil), malformed},
+		{"array of 2^32", frame(t, []byte{0x9a, 0xff, 0xff, 0xff, 0xff}, nil), malformed},
+		{"map of 2^64", frame(t, append([]byte{0xbb}, bytes.Repeat([]byte{0xff}, 8)...), nil), malformed},
+		{"text of 2^63", frame(t, append([]byte{0x7b, 0x7f}, bytes.Repeat([]byte{0xff}, 7)...), nil), malformed},
+		{"endless text", frame(t, []byte{0x7f, 0x61, 'a', 0xff}, nil), malformed},
+		{"number for a name", frame(t, meta(t, field{"eventType", "run_created"}, field{"workflowName", uint16(1)}), nil), malformed},
+		{"a key twice", frame(t, append([]byte{0xa2}, bytes.Repeat([]byte("\x61a\x01"), 2)...), nil), malformed},
+		{"changes are text", frame(t, meta(t, field{"eventType", "attr_set"}, field{"changes", "x"}), nil), malformed},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			got := c.send(t, http.MethodPost, "/v4/runs/"+newID("wrun_")+"/events/run_created", bytes.NewReader(tt.body))
-			wantProblem(t, got, tt.status, tt.code)
+			wantProblem(t, got, tt.want.status, tt.want.code)
 		})
 	}
 	for n := range whole {

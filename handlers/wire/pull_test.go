@@ -127,12 +127,9 @@ func TestPollOfAnAppThatIsGone(t *testing.T) {
 	t.Parallel()
 	p := newPuller(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+"/sdk/world/v1/pull", bytes.NewReader(meta(t,
+	request := check.Value(http.NewRequestWithContext(ctx, http.MethodPost, p.url+"/sdk/world/v1/pull", bytes.NewReader(meta(t,
 		field{"world", uint16(1)}, field{"deployment", "dpl_x"}, field{"asked", true}, field{"slots", uint16(1)},
-		field{"waitMs", uint16(30_000)}, field{"receipts", []any{}})))
-	if err != nil {
-		t.Fatal(err)
-	}
+		field{"waitMs", uint16(30_000)}, field{"receipts", []any{}}))))(t)
 	request.Header.Set("Stepwell-World", "1")
 	ended := make(chan struct{})
 	go func() {

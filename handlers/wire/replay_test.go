@@ -147,11 +147,8 @@ func (r *replay) ask(t *testing.T, e record.Exchange) (status int, header map[st
 		before, after, _ := strings.Cut(path, "waitMs=")
 		path = before + "waitMs=1" + strings.TrimLeft(after, "0123456789")
 	}
-	req, err := http.NewRequestWithContext(t.Context(), e.Request.Method, r.url+path,
-		strings.NewReader(names.Replace(string(e.Request.Body))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := check.Value(http.NewRequestWithContext(t.Context(), e.Request.Method, r.url+path,
+		strings.NewReader(names.Replace(string(e.Request.Body)))))(t)
 	for name, value := range e.Request.Header {
 		req.Header.Set(name, names.Replace(value))
 	}

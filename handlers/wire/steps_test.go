@@ -107,31 +107,6 @@ func TestStepLifecycle(t *testing.T) { // §3.7
 	wantProblem(t, c.get(t, "/v2/runs/"+newID("wrun_")+"/steps/step_1"), http.StatusNotFound, "step_not_found")
 }
 
-func TestRetryAfterIsRoundedUp(t *testing.T) { // §3.7
-	t.Parallel()
-	c := client{newServer(t), stable}
-	runID := c.startedRun(t)
-	for name, tt := range map[string]struct {
-		left time.Duration
-		want string
-	}{
-		"a millisecond":       {time.Millisecond, "1"},
-		"a second":            {time.Second, "1"},
-		"more than a second":  {1001 * time.Millisecond, "2"},
-		"an hour and a touch": {time.Hour + time.Millisecond, "3601"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			id := newID("step_")
-			c.must(t, runID, "step_created", []byte("devl[1]"), stepMeta(id)...)
-			c.must(t, runID, "step_retrying", nil, stepMeta(id, field{"retryAfter", shown(t0).Add(tt.left)})...)
-			got := c.post(t, runID, "step_started", nil, stepMeta(id)...)
-			wantProblem(t, got, http.StatusTooEarly, "too_early")
-			check.Equal(t, "Retry-After", got.header.Get("Retry-After"), tt.want)
-		})
-	}
-}
-
 // reportOf returns the body of an event. A step_started has one only if it creates its step.
 func reportOf(eventType string) []byte {
 	if eventType == "step_started" {

@@ -85,15 +85,12 @@ func startWorker(t *testing.T, s *server, url string) {
 	q := check.Value(queue.New(s.pool, migrations.DefaultSchema, hub))(t)
 	check.Value(q.PutDeployment(t.Context(), entities.DefaultProject, "dpl_x", url))(t)
 	allowed := check.Value(egress.Parse(egress.Loopback))(t)
-	w, err := q.NewWorker(migrations.DefaultSchema, queue.WorkerOptions{
+	w := check.Value(q.NewWorker(migrations.DefaultSchema, queue.WorkerOptions{
 		Deliveries: 20, MaxDeliveries: 50, BodyMemory: 64 << 20, Grace: time.Second, Logger: logger, Allowed: allowed,
 		World: handlers.World(handlers.Options{
 			Pool: s.pool, Log: eventlog.New(s.pool, hub, q, s.clock), Queue: q, Logger: logger,
 		}),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	check.NoError(t, w.Start(t.Context()))
 	t.Cleanup(func() { _ = w.Stop(t.Context()) })
 }
