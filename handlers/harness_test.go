@@ -1,12 +1,10 @@
 package handlers
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"sync"
 	"testing"
 	"time"
 
@@ -26,17 +24,17 @@ import (
 func TestMain(m *testing.M) { testdb.Main(m) }
 
 // newEcho returns a server with its own database, and its log.
-func newEcho(t testing.TB, key string) (*echo.Echo, *pgxpool.Pool, *logs) {
+func newEcho(t testing.TB, key string) (*echo.Echo, *pgxpool.Pool, *testdb.Log) {
 	t.Helper()
 	e, q, l := newEchoOf(t, key)
 	return e, q.Pool(), l
 }
 
 // newEchoOf is [newEcho], and returns the queue too.
-func newEchoOf(t testing.TB, key string) (*echo.Echo, *queue.Queue, *logs) {
+func newEchoOf(t testing.TB, key string) (*echo.Echo, *queue.Queue, *testdb.Log) {
 	t.Helper()
 	pool := testdb.Pool(t)
-	l := &logs{}
+	l := &testdb.Log{}
 	logger := slog.New(telemetry.LogHandler(slog.NewTextHandler(l, nil)))
 	hub := pg.NewHub(pool, migrations.DefaultSchema+".hints", logger)
 	q := check.Value(queue.New(pool, migrations.DefaultSchema, hub))(t)
@@ -70,22 +68,4 @@ func serve(e http.Handler, method, path string, header ...string) *httptest.Resp
 	w := httptest.NewRecorder()
 	e.ServeHTTP(w, r)
 	return w
-}
-
-// logs collects a server's log.
-type logs struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
 }

@@ -122,7 +122,9 @@ func (r *request) pathText(name, label string) string {
 }
 
 // pathID returns a decoded path parameter that must be a valid ID. The label names it in errors.
-func (r *request) pathID(name, label string) string { return r.pathAs(name, label, entities.ValidateID) }
+func (r *request) pathID(name, label string) string {
+	return r.pathAs(name, label, entities.ValidateID)
+}
 
 // pathAs returns a decoded path parameter that must be valid. The label names it in errors.
 func (r *request) pathAs(name, label string, validate func(label, value string) error) string {

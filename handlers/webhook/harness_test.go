@@ -1,7 +1,6 @@
 package webhook_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -9,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -47,13 +45,13 @@ type testServer struct {
 	queue   *queue.Queue
 	secrets *admin.Secrets
 	drain   context.CancelFunc
-	logged  *logs
+	logged  *testdb.Log
 }
 
 func newTestServer(t testing.TB, change ...func(*handlers.Options)) *testServer {
 	t.Helper()
 	pool := testdb.Pool(t)
-	d := &testServer{pool: pool, logged: &logs{}}
+	d := &testServer{pool: pool, logged: &testdb.Log{}}
 	logger := slog.New(slog.NewTextHandler(d.logged, nil))
 	d.hub = pg.NewHub(pool, migrations.DefaultSchema+".hints", logger)
 	var err error
@@ -76,24 +74,6 @@ func newTestServer(t testing.TB, change ...func(*handlers.Options)) *testServer 
 	}
 	d.Handler = handlers.New(o)
 	return d
-}
-
-// logs collects a server's log.
-type logs struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
 }
 
 // append appends events to runs of the project.

@@ -37,7 +37,7 @@ type server struct {
 	web   *httptest.Server
 	pool  *pgxpool.Pool
 	drain context.CancelFunc
-	logs  *logs
+	logs  *testdb.Log
 
 	mu  sync.Mutex
 	now time.Time
@@ -46,7 +46,7 @@ type server struct {
 func newServer(t *testing.T, with ...func(*handlers.Options)) *server {
 	t.Helper()
 	pool := testdb.Connect(t, testdb.Indexed(t))
-	s := &server{pool: pool, logs: &logs{}, now: t0}
+	s := &server{pool: pool, logs: &testdb.Log{}, now: t0}
 	logger := slog.New(slog.NewTextHandler(s.logs, nil))
 
 	hub := pg.NewHub(pool, migrations.DefaultSchema+".hints", logger)
@@ -84,24 +84,6 @@ func (s *server) advance(d time.Duration) time.Time {
 	defer s.mu.Unlock()
 	s.now = s.now.Add(d)
 	return shown(s.now)
-}
-
-// logs collects the log of the server.
-type logs struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
 }
 
 // The user agents of both lines.

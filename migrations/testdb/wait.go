@@ -72,6 +72,13 @@ func (l *Log) Count(text string) int {
 	return bytes.Count(l.b.Bytes(), []byte(text))
 }
 
+// String returns the log.
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
 // Contains reports whether the log has the text.
 func (l *Log) Contains(text string) bool { return l.Count(text) > 0 }
 
