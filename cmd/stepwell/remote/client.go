@@ -281,21 +281,10 @@ var hints = map[string]string{
 	"not_found":             "is the server older than this command?",
 }
 
-// serverError is a response of the server that is not 2xx.
-type serverError struct {
-	status  int
-	code    string // empty if the response is not one of the API
-	message string // without a hint and the code
-	text    string
-}
-
-func (e *serverError) Error() string { return e.text }
-
 // newServerError returns the error for a response of the server that is not 2xx: the API's message with a hint and the
 // API's code, or else the request and its status.
 func newServerError(req *http.Request, resp *http.Response) error {
 	text := fmt.Sprintf("%s %s: %s", req.Method, req.URL.Path, resp.Status)
-	failed := &serverError{status: resp.StatusCode}
 	var body api.Error
 	var details struct {
 		Faults []api.Fault `json:"faults"`
@@ -308,7 +297,6 @@ func newServerError(req *http.Request, resp *http.Response) error {
 		if id := runIDOf(req.URL); body.Error.Code == "run_not_found" && id != "" {
 			text = "no run " + id + " in this project"
 		}
-		failed.code, failed.message = body.Error.Code, escape(text)
 		if hint := hints[body.Error.Code]; hint != "" {
 			text += ": " + hint
 		}
@@ -323,8 +311,7 @@ func newServerError(req *http.Request, resp *http.Response) error {
 			text += "\n" + faultText(f)
 		}
 	}
-	failed.text = text
-	return exitError{exitOfStatus(resp.StatusCode), failed}
+	return exitError{exitOfStatus(resp.StatusCode), errors.New(text)}
 }
 
 // runIDOf returns the run ID in a URL's path, or "" if it has none.

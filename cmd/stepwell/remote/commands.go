@@ -10,6 +10,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -17,7 +18,8 @@ import (
 
 // A command that is one request is declared where its group lists it, with tags of its own:
 //
-//   - at: the path below /v1 with a star for each argument, and a method before it if that is not GET.
+//   - at: the path below /v1 with a star for each argument, a method before it if that is not GET, and a parameter that
+//     never changes after a question mark.
 //   - says: what is printed once something has changed. $1 is the first argument, $name the field of the answer.
 //
 // Flags become fields of the request's body, or parameters of the query of GET and DELETE. Their names are in camel
@@ -69,7 +71,11 @@ func (s *Session) request(k *kong.Context) (r request, err error) {
 	if !found {
 		method, at = http.MethodGet, method
 	}
+	at, always, _ := strings.Cut(at, "?")
 	r = request{method: method, at: at, params: jsonBody{}}
+	if name, value, ok := strings.Cut(always, "="); ok {
+		r.params[name] = constant(value)
+	}
 	values := slices.Clone(node.Positional)
 	for _, f := range node.Flags {
 		values = append(values, f.Value)
@@ -90,6 +96,14 @@ func (s *Session) request(k *kong.Context) (r request, err error) {
 		}
 	}
 	return r, nil
+}
+
+// constant returns a parameter that never changes: a boolean, or a text.
+func constant(text string) any {
+	if truth, err := strconv.ParseBool(text); err == nil {
+		return truth
+	}
+	return text
 }
 
 // parameter returns the value of a flag as JSON has it.
@@ -124,8 +138,7 @@ func camelCase(flag string) string {
 func (r request) path() string {
 	var segments []string
 	args := r.args
-	at, _, _ := strings.Cut(r.at, "?")
-	for segment := range strings.SplitSeq(at, "/") {
+	for segment := range strings.SplitSeq(r.at, "/") {
 		if segment == "*" {
 			segment, args = args[0], args[1:]
 		}
@@ -136,8 +149,7 @@ func (r request) path() string {
 
 // query returns the parameters as those of a query.
 func (r request) query() url.Values {
-	_, always, _ := strings.Cut(r.at, "?")
-	query, _ := url.ParseQuery(always) // it is constant
+	query := url.Values{}
 	for name, value := range r.params {
 		if list, ok := value.([]string); ok {
 			query[name] = list

@@ -7,12 +7,14 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
 type deploymentsCmd struct {
 	Add    changeCmd[deploymentFlags]         `cmd:"" at:"PUT deployments/*" says:"registered $1 at $url" help:"Register a deployment; one that exists keeps what is not given."`
-	Move   moveDeploymentCmd                  `cmd:"" help:"Change the URL of a deployment; messages that failed are sent there at once."`
+	Move   moveDeploymentCmd                  `cmd:"" at:"PATCH deployments/*" help:"Change the URL of a deployment; messages that failed are sent there at once."`
 	List   wholeListCmd[deploymentRow, none]  `cmd:"" at:"deployments" help:"List the deployments."`
 	Show   showCmd[deploymentRow, identified] `cmd:"" at:"deployments/*" help:"Show a deployment."`
 	Pause  changeCmd[identifiedNote]          `cmd:"" at:"PUT pauses/deployment/*" says:"deployment $1 is paused" help:"Call a deployment no more until it is resumed."`
@@ -49,18 +51,21 @@ func (f healthFlag) MarshalJSON() ([]byte, error) {
 
 type moveDeploymentCmd struct {
 	ID  string `arg:"" help:"The deployment's ID."`
-	URL string `arg:"" help:"The app's new URL, such as http://127.0.0.1:3000."`
+	URL string `arg:"" field:"url" help:"The app's new URL, such as http://127.0.0.1:3000."`
 
-	Check bool `help:"Move nothing: only replay the open runs with the code at the URL, which executes nothing."`
+	Check bool `field:"-" help:"Move nothing: only replay the open runs with the code at the URL, which executes nothing."`
 }
 
 // Run moves the deployment, or checks which of its runs could go on.
-func (c moveDeploymentCmd) Run(ctx context.Context, s *Session) error {
-	if c.Check {
-		return c.check(ctx, s)
+func (c moveDeploymentCmd) Run(ctx context.Context, k *kong.Context, s *Session) error {
+	r, err := s.request(k)
+	if err != nil {
+		return err
 	}
-	body := jsonBody{"url": c.URL}
-	return s.change(ctx, http.MethodPatch, path("deployments", c.ID), body, "moved %s to %s", c.ID, c.URL)
+	if c.Check {
+		return c.check(ctx, s, r.params)
+	}
+	return s.change(ctx, r.method, r.path(), r.params, "moved %s to %s", c.ID, c.URL)
 }
 
 func checkedColumns(r api.CheckedRun) []field {
@@ -70,8 +75,7 @@ func checkedColumns(r api.CheckedRun) []field {
 }
 
 // check prints the open runs that do not replay, and fails if there are any.
-func (c moveDeploymentCmd) check(ctx context.Context, s *Session) error {
-	body := jsonBody{"url": c.URL}
+func (c moveDeploymentCmd) check(ctx context.Context, s *Session, body jsonBody) error {
 	table := tablePrinter[api.CheckedRun]{Session: s, columns: checkedColumns}
 	checked, replayed := int64(0), int64(0)
 	for more := true; more; {

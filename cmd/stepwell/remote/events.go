@@ -12,6 +12,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
@@ -19,25 +21,12 @@ import (
 // eventFlags select events and how to print them.
 type eventFlags struct {
 	Type     []string `placeholder:"TYPE" help:"Print events of these types, such as step_failed, separated by commas."`
-	About    string   `placeholder:"ID" help:"Print events of the step, hook or wait with this ID."`
+	About    string   `field:"correlationId" placeholder:"ID" help:"Print events of the step, hook or wait with this ID."`
 	From     timeFlag `placeholder:"TIME" help:"Print events since ${time}."`
 	To       timeFlag `placeholder:"TIME" help:"Print events up to this time."`
-	Payloads bool     `help:"Print the payloads."`
-	Follow   bool     `short:"f" help:"Keep printing new events as they are written."`
+	Payloads bool     `field:"-" help:"Print the payloads."`
+	Follow   bool     `field:"-" short:"f" help:"Keep printing new events as they are written."`
 	paging
-}
-
-func (f eventFlags) query(s *Session) (url.Values, error) {
-	if f.Follow && f.paging != (paging{}) {
-		return nil, usageErrorf("--follow starts at --after; it takes no --limit, --all, --cursor or --order")
-	}
-	from, to, err := interval(s, f.From, f.To)
-	if err != nil {
-		return nil, err
-	}
-	return nonEmpty(url.Values{
-		"payloads": {strconv.FormatBool(f.Payloads)}, "from": {from}, "to": {to}, "correlationId": {f.About}, "type": f.Type,
-	}), nil
 }
 
 type runEventsCmd struct {
@@ -47,55 +36,47 @@ type runEventsCmd struct {
 }
 
 // Run prints the run's log, or follows it until the run has ended.
-func (c runEventsCmd) Run(ctx context.Context, s *Session) error {
-	query, err := c.query(s)
-	if err != nil {
-		return err
-	}
-	if c.After != 0 {
-		query.Set("after", strconv.FormatInt(c.After, 10))
-	}
-	return s.printEvents(ctx, path("runs", c.ID, "events"), query, c.eventFlags, eventLine)
+func (c runEventsCmd) Run(ctx context.Context, k *kong.Context, s *Session) error {
+	return s.printEvents(ctx, k, c.eventFlags, eventLine)
 }
 
 type eventsCmd struct {
-	List listEventsCmd `cmd:"" help:"Print the events of all runs in a stable order."`
+	List listEventsCmd `cmd:"" at:"events" help:"Print the events of all runs in a stable order."`
 }
 
 type listEventsCmd struct {
-	RunID string `name:"run" placeholder:"ID" help:"Print the events of this run."`
+	RunID string `name:"run" field:"runId" placeholder:"ID" help:"Print the events of this run."`
 	After string `placeholder:"ID" help:"${place}"`
 	eventFlags
 }
 
 // Run prints the events, or follows them until it is interrupted.
-func (c listEventsCmd) Run(ctx context.Context, s *Session) error {
-	query, err := c.query(s)
-	if err != nil {
-		return err
-	}
+func (c listEventsCmd) Run(ctx context.Context, k *kong.Context, s *Session) error {
 	if c.After != "" && !c.Follow {
 		return usageErrorf("--after requires --follow; continue a list with --cursor")
 	}
-	query["runId"], query["after"] = []string{c.RunID}, []string{c.After}
-	return s.printEvents(ctx, path("events"), nonEmpty(query), c.eventFlags, func(e api.Event) string {
-		return e.RunID + " " + eventLine(e)
-	})
+	return s.printEvents(ctx, k, c.eventFlags, func(e api.Event) string { return e.RunID + " " + eventLine(e) })
 }
 
 // printEvents prints a list of events, or follows them.
-func (s *Session) printEvents(
-	ctx context.Context, path string, query url.Values, f eventFlags, line func(api.Event) string,
-) error {
+func (s *Session) printEvents(ctx context.Context, k *kong.Context, f eventFlags, line func(api.Event) string) error {
+	r, err := s.request(k)
+	switch {
+	case err != nil:
+		return err
+	case f.Follow && f.paging != (paging{}):
+		return usageErrorf("--follow starts at --after; it takes no --limit, --all, --cursor or --order")
+	}
+	r.params["payloads"] = f.Payloads
 	print := entryPrinter(s, func(e api.Event) error {
 		s.addVote(ctx, e)
 		_, err := io.WriteString(s.Stdout, line(e)+s.payloadLines(e))
 		return err
 	})
 	if f.Follow {
-		return s.follow(ctx, path+"/stream", query, print)
+		return s.follow(ctx, r.path()+"/stream", r.query(), print)
 	}
-	return s.entries(ctx, path, query, f.paging, print)
+	return s.entries(ctx, r.path(), r.query(), f.paging, print)
 }
 
 // eventLine formats an event without its payload, but with the scalar fields of its data, and workflows and steps by

@@ -44,7 +44,7 @@ func TestVotesInTheLog(t *testing.T) {
 			t.Errorf("request for %s", r.URL)
 		}
 	})
-	if err := (runEventsCmd{ID: "r"}).Run(t.Context(), s); err != nil {
+	if err := s.execute(t.Context(), []string{"runs", "events", "r"}); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(out.String(), "\n")

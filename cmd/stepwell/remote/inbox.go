@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
@@ -20,23 +22,21 @@ type sendMessageCmd struct {
 	Payload jsonFlag `short:"p" default:"null" placeholder:"JSON" help:"The message: ${json}."`
 	ID      string   `name:"id" placeholder:"ID" help:"The sender's ID for the message, which counts once in the inbox."`
 
-	Wait        bool          `help:"Wait for the run's answer, and print it."`
-	WaitTimeout time.Duration `placeholder:"TIME" help:"Wait at most this long, such as 5m."`
+	Wait        bool          `field:"-" help:"Wait for the run's answer, and print it."`
+	WaitTimeout time.Duration `field:"-" placeholder:"TIME" help:"Wait at most this long, such as 5m."`
 }
 
 // Run sends the message.
-func (c sendMessageCmd) Run(ctx context.Context, s *Session) error {
-	payload, err := c.Payload.read(s, "--payload")
+func (c sendMessageCmd) Run(ctx context.Context, k *kong.Context, s *Session) error {
+	r, err := s.request(k)
 	if err != nil {
 		return err
 	}
-	body := jsonBody{"payload": payload, "id": c.ID}.omitZero()
 	if c.Wait || c.WaitTimeout > 0 {
-		body["id"] = cmp.Or(c.ID, rand.Text())
-		return c.ask(ctx, s, body)
+		r.params["id"] = cmp.Or(c.ID, rand.Text())
+		return c.ask(ctx, s, r)
 	}
-	var sent api.SentMessage
-	raw, err := s.client.call(ctx, http.MethodPost, path("runs", c.RunID, "inbox", c.Inbox), body, &sent)
+	sent, raw, err := answerOf[api.SentMessage](ctx, s, r)
 	if err != nil {
 		return err
 	}
@@ -48,12 +48,12 @@ func (c sendMessageCmd) Run(ctx context.Context, s *Session) error {
 
 // ask sends the message until the run has answered. It prints the output, and fails with the error if that is the
 // answer.
-func (c sendMessageCmd) ask(ctx context.Context, s *Session, body jsonBody) error {
+func (c sendMessageCmd) ask(ctx context.Context, s *Session, r request) error {
 	var sent api.SentMessage
 	var raw json.RawMessage
 	err := s.poll(ctx, c.WaitTimeout, func(hold time.Duration) (answered bool, err error) {
 		wait := http.Header{"Prefer": {fmt.Sprintf("wait=%d", int(math.Ceil(hold.Seconds())))}}
-		raw, err = s.client.doWith(ctx, http.MethodPost, path("runs", c.RunID, "inbox", c.Inbox), wait, body)
+		raw, err = s.client.doWith(ctx, r.method, r.path(), wait, r.params)
 		if err == nil {
 			err = s.client.decode(raw, &sent)
 		}
@@ -64,7 +64,7 @@ func (c sendMessageCmd) ask(ctx context.Context, s *Session, body jsonBody) erro
 		return err
 	case sent.Answer.Seq == 0:
 		return exitError{ExitTimeout, fmt.Errorf(
-			"run %s has not answered message %q within %s", c.RunID, body["id"], c.WaitTimeout)}
+			"run %s has not answered message %q within %s", c.RunID, r.params["id"], c.WaitTimeout)}
 	case refused != nil:
 		why := strings.TrimPrefix(refused.Code+": "+refused.Message, ": ")
 		return exitError{ExitFailed, fmt.Errorf("run %s refused the message: %s", sent.Answer.RunID, why)}

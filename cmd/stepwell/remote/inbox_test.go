@@ -42,7 +42,7 @@ func TestSendWaitsForTheAnswer(t *testing.T) {
 				}
 				_, _ = io.WriteString(w, answer)
 			})
-			err := sendMessageCmd{RunID: "wrun_1", Inbox: "notes", Wait: true, WaitTimeout: tt.timeout}.Run(t.Context(), s)
+			err := s.execute(t.Context(), []string{"runs", "send", "wrun_1", "notes", "--wait", "--wait-timeout", tt.timeout.String()})
 			if got := fmt.Sprint(out, err); ExitCode(err) != tt.code || !strings.Contains(got, tt.want) {
 				t.Errorf("got %s, want exit code %d and %s", got, tt.code, tt.want)
 			}

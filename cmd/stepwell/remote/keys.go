@@ -78,9 +78,9 @@ func (createKeyCmd) Run(ctx context.Context, k *kong.Context, s *Session) error 
 type projectsCmd struct {
 	List   wholeListCmd[projectRow, none] `cmd:"" at:"projects" help:"List the projects."`
 	Create changeCmd[named]               `cmd:"" at:"PUT projects/*" says:"project $1 exists" help:"Create a project."`
-	Limit  limitProjectCmd                `cmd:"" help:"Limit what a project may start and store. Other limits stay as they are."`
-	Pause  pauseProjectCmd                `cmd:"" help:"Start and call nothing of a project until it is resumed."`
-	Resume resumeProjectCmd               `cmd:"" help:"Let a paused project go on."`
+	Limit  limitProjectCmd                `cmd:"" at:"PUT projects/*" help:"Limit what a project may start and store. Other limits stay as they are."`
+	Pause  changeCmd[named]               `cmd:"" at:"PUT projects/*?paused=true" says:"project $1 is paused" help:"Start and call nothing of a project until it is resumed."`
+	Resume changeCmd[named]               `cmd:"" at:"PUT projects/*?paused=false" says:"project $1 goes on" help:"Let a paused project go on."`
 }
 
 type projectRow api.Project
@@ -119,21 +119,6 @@ func (l *limit) UnmarshalText(text []byte) error {
 	return nil
 }
 
-type pauseProjectCmd struct{ named }
-
-// Run pauses the project.
-func (c pauseProjectCmd) Run(ctx context.Context, s *Session) error {
-	body := jsonBody{"paused": true}
-	return s.change(ctx, http.MethodPut, path("projects", c.Name), body, "project %s is paused", c.Name)
-}
-
-type resumeProjectCmd struct{ named }
-
-// Run resumes the project.
-func (c resumeProjectCmd) Run(ctx context.Context, s *Session) error {
-	return s.change(ctx, http.MethodPut, path("projects", c.Name), jsonBody{"paused": false}, "project %s goes on", c.Name)
-}
-
 type limitProjectCmd struct {
 	Name         string `arg:"" help:"The project's name. It is created if it does not exist."`
 	DailyStarts  limit  `placeholder:"NUMBER" help:"The most runs to start in a day, in UTC, or none for no limit."`
@@ -144,13 +129,12 @@ type limitProjectCmd struct {
 }
 
 // Run sets the limits.
-func (c limitProjectCmd) Run(ctx context.Context, s *Session) error {
-	limits := jsonBody{
-		"dailyStarts": c.DailyStarts, "storageBytes": c.StorageBytes, "maxDepth": c.MaxDepth,
-		"maxDescendants": c.MaxDescendants,
-	}.omitZero()
-	return s.change(ctx, http.MethodPut, path("projects", c.Name), jsonBody{"limits": limits},
-		"project %s is limited", c.Name)
+func (c limitProjectCmd) Run(ctx context.Context, k *kong.Context, s *Session) error {
+	r, err := s.request(k)
+	if err != nil {
+		return err
+	}
+	return s.change(ctx, http.MethodPut, r.path(), jsonBody{"limits": r.params}, "project %s is limited", c.Name)
 }
 
 type signingKeysCmd struct {

@@ -287,21 +287,26 @@ func textsOf(v *kong.Value, given json.RawMessage) (texts []string) {
 
 // execute executes a command line, and returns what it prints, and then what it notes.
 func (t tool) execute(ctx context.Context, s *Session, args []string) (string, error) {
-	grammar, err := newGrammar()
-	if err != nil {
-		return "", err
-	}
-	parsed, err := grammar.Parse(args)
-	if err != nil {
-		return "", err
-	}
 	var out, notes answer
 	own := *s
 	own.Stdin, own.Stdout, own.Stderr = strings.NewReader(""), &out, &notes
 	own.RelativeTimes, own.json, own.maxText = false, false, maxText
-	parsed.BindTo(ctx, (*context.Context)(nil))
-	err = parsed.Run(&own)
+	err := own.execute(ctx, args)
 	return joinLines(out.text.String(), notes.text.String()), err
+}
+
+// execute executes a command line.
+func (s *Session) execute(ctx context.Context, args []string) error {
+	grammar, err := newGrammar()
+	if err != nil {
+		return err
+	}
+	parsed, err := grammar.Parse(args)
+	if err != nil {
+		return err
+	}
+	parsed.BindTo(ctx, (*context.Context)(nil))
+	return parsed.Run(s)
 }
 
 // answer is what a command prints, up to maxAnswer bytes.

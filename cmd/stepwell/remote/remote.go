@@ -18,8 +18,8 @@ type Commands struct {
 
 	Runs        runsCmd                      `cmd:"" set:"of=run" help:"Start, inspect, cancel and wait for runs."`
 	Why         whyCmd                       `cmd:"" help:"Explain why a run is not done: short for runs why."`
-	Failures    failuresCmd                  `cmd:"" help:"List failed runs in groups."`
-	Search      searchCmd                    `cmd:"" help:"Find the runs that a text may mean."`
+	Failures    failuresCmd                  `cmd:"" at:"failures" help:"List failed runs in groups."`
+	Search      searchCmd                    `cmd:"" at:"search" help:"Find the runs that a text may mean."`
 	Workflows   workflowsCmd                 `cmd:"" set:"of=workflow" help:"List, pause and resume workflows."`
 	Pauses      wholeListCmd[pauseRow, none] `cmd:"" at:"pauses" help:"List paused runs, workflows and deployments."`
 	Catalogs    catalogsCmd                  `cmd:"" set:"of=catalog" help:"Store steps that are planned for goals."`

@@ -24,8 +24,8 @@ type runsCmd struct {
 	Count      countRunsCmd                `cmd:"" at:"runs/count" help:"Count runs, up to 10,000."`
 	Show       showRunCmd                  `cmd:"" help:"Show a run with its steps, hooks and waits."`
 	Why        whyCmd                      `cmd:"" help:"Explain why a run is not done, and what helps."`
-	Events     runEventsCmd                `cmd:"" help:"Print the log of a run."`
-	Timeline   timelineCmd                 `cmd:"" help:"List the steps, hooks and waits of a run with their times."`
+	Events     runEventsCmd                `cmd:"" at:"runs/*/events" help:"Print the log of a run."`
+	Timeline   timelineCmd                 `cmd:"" at:"runs/*/timeline" help:"List the steps, hooks and waits of a run with their times."`
 	Payload    payloadCmd                  `cmd:"" help:"Print the payload of an event, byte for byte."`
 	Export     exportRunsCmd               `cmd:"" help:"Print runs with their logs, one per line, to replay them in tests."`
 	Wait       waitRunCmd                  `cmd:"" help:"Wait until a run has ended."`
@@ -37,7 +37,7 @@ type runsCmd struct {
 	Children   listCmd[runRow, identified] `cmd:"" at:"runs/*/children?include=reason" help:"List the children of a run."`
 	Attributes runAttributesCmd            `cmd:"" help:"Show or change the attributes of a run."`
 	Store      runStoreCmd                 `cmd:"" help:"Show the store of a run, or one of its values."`
-	Send       sendMessageCmd              `cmd:"" help:"Send a message to an inbox of a run."`
+	Send       sendMessageCmd              `cmd:"" at:"POST runs/*/inbox/*" help:"Send a message to an inbox of a run."`
 }
 
 type runRow api.Run
@@ -145,16 +145,6 @@ func (f timeFlag) resolve(now time.Time) (string, error) {
 		return timestamp(now.Add(-d)), nil
 	}
 	return "", usageErrorf("%q is neither a time such as 2026-11-21T01:41:43Z nor an age such as 2h or 30d", string(f))
-}
-
-// interval resolves the flags for the start and the end of an interval.
-func interval(s *Session, from, to timeFlag) (start, end string, err error) {
-	now := s.Now()
-	if start, err = from.resolve(now); err != nil {
-		return "", "", err
-	}
-	end, err = to.resolve(now)
-	return start, end, err
 }
 
 type showRunCmd struct {

@@ -3,13 +3,14 @@ package remote
 import (
 	"context"
 	"errors"
-	"net/url"
+
+	"github.com/alecthomas/kong"
 
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
 type searchCmd struct {
-	Text string `arg:"" help:"What a run has as its key or the value of an attribute, or a part of a workflow's title."`
+	Text string `arg:"" field:"text" help:"What a run has as its key or the value of an attribute, or a part of a workflow's title."`
 }
 
 // hitColumns end with the name that flags of stepwell runs list take: --workflow, --key or --attr.
@@ -18,9 +19,8 @@ func hitColumns(h api.Hit) []field {
 }
 
 // Run prints what the text may mean, and what was not searched.
-func (c searchCmd) Run(ctx context.Context, s *Session) error {
-	var found api.Found
-	raw, err := s.client.get(ctx, path("search"), url.Values{"text": {c.Text}}, &found)
+func (searchCmd) Run(ctx context.Context, k *kong.Context, s *Session) error {
+	found, raw, err := sendFor[api.Found](ctx, k, s)
 	if err != nil || s.json {
 		return errors.Join(err, s.printJSON(raw))
 	}

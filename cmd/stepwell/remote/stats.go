@@ -6,19 +6,21 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
+	"os"
 	"strings"
 	"time"
+
+	"github.com/alecthomas/kong"
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
 
 type statsCmd struct {
-	Now      showCmd[gaugesRow, none] `cmd:"" at:"stats/now" help:"Count the open runs and the queue."`
-	Runs     runStatsCmd              `cmd:"" help:"Count runs in intervals of time."`
-	Steps    stepStatsCmd             `cmd:"" help:"Count steps by their name."`
-	Failures failureStatsCmd          `cmd:"" help:"Count failed runs by the code of their error."`
+	Now      showCmd[gaugesRow, none]   `cmd:"" at:"stats/now" help:"Count the open runs and the queue."`
+	Runs     runStatsCmd                `cmd:"" at:"stats/runs" help:"Count runs in intervals of time."`
+	Steps    countsCmd[stepStatsRow]    `cmd:"" at:"stats/steps" help:"Count steps by their name."`
+	Failures countsCmd[failureStatsRow] `cmd:"" at:"stats/failures" help:"Count failed runs by the code of their error."`
 }
 
 // statsWindow are the flags of statistics.
@@ -26,14 +28,6 @@ type statsWindow struct {
 	From     timeFlag `placeholder:"TIME" help:"Count from this time on: ${time}; default is an hour before --to."`
 	To       timeFlag `placeholder:"TIME" help:"Count up to this time: ${time}; default is now."`
 	Workflow string   `placeholder:"NAME" help:"Count only this workflow."`
-}
-
-func (w statsWindow) query(s *Session) (url.Values, error) {
-	from, to, err := interval(s, w.From, w.To)
-	if err != nil {
-		return nil, err
-	}
-	return nonEmpty(url.Values{"from": {from}, "to": {to}, "workflow": {w.Workflow}}), nil
 }
 
 // tookFields are the percentiles of how long something took.
@@ -67,12 +61,7 @@ type runPoint struct {
 }
 
 // Run prints a line for each interval in which something happened.
-func (c runStatsCmd) Run(ctx context.Context, s *Session) error {
-	query, err := c.query(s)
-	if err != nil {
-		return err
-	}
-	query.Set("step", c.Step)
+func (c runStatsCmd) Run(ctx context.Context, k *kong.Context, s *Session) error {
 	columns := func(p runPoint) (fields []field) {
 		if c.By != "" {
 			fields = []field{{c.By, p.series}}
@@ -82,10 +71,7 @@ func (c runStatsCmd) Run(ctx context.Context, s *Session) error {
 			field{"cancelled", p.Cancelled})
 		return append(fields, tookFields(p.TookMs)...)
 	}
-	if c.By != "" {
-		query.Set("by", c.By)
-	}
-	return s.stats(ctx, "runs", query, func(data []json.RawMessage) error {
+	return s.stats(ctx, k, func(data []json.RawMessage) error {
 		if s.json {
 			return printTable(s, columns, data)
 		}
@@ -113,13 +99,13 @@ func (s *Session) points(data []json.RawMessage) ([]runPoint, error) {
 }
 
 // stats reads statistics and prints them. Without --json, it notes up to when they are complete.
-func (s *Session) stats(ctx context.Context, kind string, query url.Values, print func([]json.RawMessage) error) error {
-	var answer struct {
+func (s *Session) stats(ctx context.Context, k *kong.Context, print func([]json.RawMessage) error) error {
+	answer, _, err := sendFor[struct {
 		api.Page[json.RawMessage]
 
 		CompleteTo api.Time `json:"completeTo"`
-	}
-	if _, err := s.client.get(ctx, path("stats", kind), query, &answer); err != nil {
+	}](ctx, k, s)
+	if err != nil {
 		return err
 	}
 	if err := print(answer.Data); err != nil || s.json {
@@ -129,37 +115,27 @@ func (s *Session) stats(ctx context.Context, kind string, query url.Values, prin
 	return nil
 }
 
-type stepStatsCmd struct{ statsWindow }
+// countsCmd prints statistics with a line for each row.
+type countsCmd[T row] struct{ statsWindow }
 
-// Run prints a line for each step of each workflow.
-func (c stepStatsCmd) Run(ctx context.Context, s *Session) error {
-	query, err := c.query(s)
-	if err != nil {
-		return err
-	}
-	return s.stats(ctx, "steps", query, func(data []json.RawMessage) error {
-		return printTable(s, func(v api.StepStats) []field {
-			return append([]field{
-				{"workflow", v.Workflow}, {"step", v.Name}, {"completed", v.Completed}, {"failed", v.Failed},
-				{"cancelled", v.Cancelled}, {"retried", v.Retried},
-			}, tookFields(v.TookMs)...)
-		}, data)
-	})
+// Run prints the rows.
+func (countsCmd[T]) Run(ctx context.Context, k *kong.Context, s *Session) error {
+	return s.stats(ctx, k, func(data []json.RawMessage) error { return printTable(s, T.columns, data) })
 }
 
-type failureStatsCmd struct{ statsWindow }
+type stepStatsRow api.StepStats
 
-// Run prints a line for each workflow and code.
-func (c failureStatsCmd) Run(ctx context.Context, s *Session) error {
-	query, err := c.query(s)
-	if err != nil {
-		return err
-	}
-	return s.stats(ctx, "failures", query, func(data []json.RawMessage) error {
-		return printTable(s, func(v api.FailureStats) []field {
-			return []field{{"workflow", v.Workflow}, {"code", cmp.Or(v.Code, "(none)")}, {"failed", v.Count}}
-		}, data)
-	})
+func (v stepStatsRow) columns() []field {
+	return append([]field{
+		{"workflow", v.Workflow}, {"step", v.Name}, {"completed", v.Completed}, {"failed", v.Failed},
+		{"cancelled", v.Cancelled}, {"retried", v.Retried},
+	}, tookFields(v.TookMs)...)
+}
+
+type failureStatsRow api.FailureStats
+
+func (v failureStatsRow) columns() []field {
+	return []field{{"workflow", v.Workflow}, {"code", cmp.Or(v.Code, "(none)")}, {"failed", v.Count}}
 }
 
 type gaugesRow api.Gauges
@@ -175,72 +151,52 @@ func (g gaugesRow) columns() []field {
 	}
 }
 
-// attentionKind says what an item means, and which command shows more or helps.
-type attentionKind struct {
-	sentence func(i api.AttentionItem) string
-	command  func(i api.AttentionItem) string
-}
-
-// always returns a command that does not depend on the item.
-func always(command string) func(api.AttentionItem) string {
-	return func(api.AttentionItem) string { return command }
-}
-
-func whyRun(i api.AttentionItem) string { return "why " + i.RunID }
+// attentionKind says what an item means, and which command shows more or helps. A name after $ stands for a field of
+// the item, and a noun for the count with it.
+type attentionKind struct{ sentence, command string }
 
 // attentionKinds are the kinds of the API.
 var attentionKinds = map[string]attentionKind{
-	"project_paused": {
-		func(api.AttentionItem) string { return "The project is paused: nothing of it starts or is called." },
-		always("projects resume PROJECT"),
-	},
-	"paused": {
-		func(i api.AttentionItem) string {
-			return amount(i, "pause") + " of runs, workflows and deployments."
-		}, always("pauses"),
-	},
-	"messages_parked": {
-		func(i api.AttentionItem) string { return amount(i, "message") + " parked: retry or discard." },
-		always("messages list"),
-	},
-	"runs_blocked": {
-		func(i api.AttentionItem) string { return amount(i, "run") + " blocked: the function refuses to go on." }, whyRun,
-	},
-	"runs_stranded": {
-		func(i api.AttentionItem) string {
-			return amount(i, "run") + " stranded: nothing moves, though the server wakes it."
-		}, whyRun,
-	},
+	"project_paused":  {"The project is paused: nothing of it starts or is called.", "projects resume PROJECT"},
+	"paused":          {"$pauses of runs, workflows and deployments.", "pauses"},
+	"messages_parked": {"$messages parked: retry or discard.", "messages list"},
+	"runs_blocked":    {"$runs blocked: the function refuses to go on.", "why $run"},
+	"runs_stranded":   {"$runs stranded: nothing moves, though the server wakes it.", "why $run"},
 	"deployment_unreachable": {
-		func(i api.AttentionItem) string {
-			const away = "Deployment %s cannot be reached: %s waiting. Start it, or move it."
-			return fmt.Sprintf(away, i.Deployment, amount(i, "message"))
-		},
-		func(i api.AttentionItem) string { return "deployments move " + i.Deployment + " URL" },
+		"Deployment $deployment cannot be reached: $messages waiting. Start it, or move it.",
+		"deployments move $deployment URL",
 	},
 	"deployment_missing": {
-		func(i api.AttentionItem) string {
-			return fmt.Sprintf("Deployment %s is not registered: %s waiting.", i.Deployment, amount(i, "message"))
-		},
-		func(i api.AttentionItem) string { return "deployments add " + i.Deployment + " URL" },
+		"Deployment $deployment is not registered: $messages waiting.",
+		"deployments add $deployment URL",
 	},
 	"workflow_failing": {
-		func(i api.AttentionItem) string {
-			const failing = "%s of workflow %s failed in the last hour; at most %d is usual."
-			return fmt.Sprintf(failing, amount(i, "run"), i.Workflow, orZero(i.Usual))
-		},
-		func(i api.AttentionItem) string { return "runs list --status failed --workflow " + i.Workflow },
+		"$runs of workflow $workflow failed in the last hour; at most $usual is usual.",
+		"runs list --status failed --workflow $workflow",
 	},
-	"queue_late": {
-		func(i api.AttentionItem) string { return amount(i, "message") + " due and not delivered." }, always("stats now"),
-	},
-	"key_expiring": {
-		func(i api.AttentionItem) string { return amount(i, "API key") + " about to expire." }, always("keys list"),
-	},
-	"two_signing_keys": {
-		func(api.AttentionItem) string { return "Two signing keys for more than a week: delete the old one." },
-		always("signing-keys list"),
-	},
+	"queue_late":       {"$messages due and not delivered.", "stats now"},
+	"key_expiring":     {"$keys about to expire.", "keys list"},
+	"two_signing_keys": {"Two signing keys for more than a week: delete the old one.", "signing-keys list"},
+}
+
+// expandItem returns a text with what it says of an item.
+func expandItem(text string, i api.AttentionItem) string {
+	return os.Expand(text, func(name string) string {
+		switch name {
+		case "run":
+			return i.RunID
+		case "deployment":
+			return i.Deployment
+		case "workflow":
+			return i.Workflow
+		case "usual":
+			return fmt.Sprint(orZero(i.Usual))
+		case "keys":
+			return amount(i, "API key")
+		default:
+			return amount(i, strings.TrimSuffix(name, "s"))
+		}
+	})
 }
 
 // amount returns the count with its noun.
@@ -259,7 +215,7 @@ func amount(i api.AttentionItem, noun string) string {
 // attentionText says what the item means. A newer server may send kinds that have no sentence.
 func attentionText(i api.AttentionItem) string {
 	if kind, ok := attentionKinds[string(i.Kind)]; ok {
-		return kind.sentence(i)
+		return expandItem(kind.sentence, i)
 	}
 	return strings.ReplaceAll(string(i.Kind), "_", " ") + "."
 }
@@ -296,7 +252,7 @@ func (s *Session) printAttention(i api.AttentionItem) error {
 		return err
 	}
 	if kind, ok := attentionKinds[string(i.Kind)]; ok {
-		return s.printResult(nil, "  stepwell %s", kind.command(i))
+		return s.printResult(nil, "  stepwell %s", expandItem(kind.command, i))
 	}
 	return nil
 }
@@ -314,10 +270,8 @@ type failuresCmd struct {
 }
 
 // Run lists the groups, the one that failed last first.
-func (c failuresCmd) Run(ctx context.Context, s *Session) error {
-	query := nonEmpty(url.Values{"window": {c.Window}})
-	var groups api.FailureGroups
-	raw, err := s.client.get(ctx, path("failures"), query, &groups)
+func (failuresCmd) Run(ctx context.Context, k *kong.Context, s *Session) error {
+	groups, raw, err := sendFor[api.FailureGroups](ctx, k, s)
 	if err != nil || s.json {
 		return errors.Join(err, s.printJSON(raw))
 	}

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 )
@@ -78,28 +80,24 @@ func milliseconds(n *int64) string {
 
 type timelineCmd struct {
 	ID     string   `arg:"" help:"The run's ID."`
-	Names  bool     `help:"Sum up the steps by their names: 10,000 steps at a time."`
+	Names  bool     `field:"-" help:"Sum up the steps by their names: 10,000 steps at a time."`
 	Name   string   `placeholder:"NAME" help:"List only steps with this name."`
 	Status []string `placeholder:"STATUS,..." help:"List only steps that are pending, running, completed, failed."`
 	paging
 }
 
 // Run lists the parts of the run, or the names of its steps.
-func (c timelineCmd) Run(ctx context.Context, s *Session) error {
-	if c.Names {
-		return c.listNames(ctx, s)
-	}
-	query := nonEmpty(url.Values{"status": c.Status, "name": {c.Name}})
-	return list[timelineRow](ctx, s, path("runs", c.ID, "timeline"), query, c.paging)
-}
-
-// listNames prints one page of names, and a note if there are more steps.
-func (c timelineCmd) listNames(ctx context.Context, s *Session) error {
-	if c.Name != "" || len(c.Status) > 0 || c.All || c.Limit != 0 || c.Order != "" {
+func (c timelineCmd) Run(ctx context.Context, k *kong.Context, s *Session) error {
+	r, err := s.request(k)
+	switch {
+	case err != nil:
+		return err
+	case !c.Names:
+		return list[timelineRow](ctx, s, r.path(), r.query(), c.paging)
+	case len(r.params) > 0 || c.paging != paging{Cursor: c.Cursor}:
 		return usageErrorf("--names goes only with --cursor")
 	}
-	query := nonEmpty(url.Values{"cursor": {c.Cursor}})
-	data, cursor, err := s.page(ctx, path("runs", c.ID, "timeline", "names"), query)
+	data, cursor, err := s.page(ctx, r.path()+"/names", nonEmpty(url.Values{"cursor": {c.Cursor}}))
 	if err != nil {
 		return err
 	}
@@ -110,7 +108,7 @@ func (c timelineCmd) listNames(ctx context.Context, s *Session) error {
 }
 
 type waitsCmd struct {
-	List listWaitsCmd `cmd:"" help:"List the waits of a run, or those of all runs that are not over by when they end."`
+	List listWaitsCmd `cmd:"" at:"waits" help:"List the waits of a run, or those of all runs that are not over by when they end."`
 }
 
 type waitRow api.Wait
@@ -138,11 +136,13 @@ type listWaitsCmd struct {
 }
 
 // Run lists the waits.
-func (c listWaitsCmd) Run(ctx context.Context, s *Session) error {
-	query := nonEmpty(url.Values{"workflow": {c.Workflow}})
+func (c listWaitsCmd) Run(ctx context.Context, k *kong.Context, s *Session) error {
+	r, err := s.request(k)
 	switch {
+	case err != nil:
+		return err
 	case c.RunID == "":
-		return list[openWaitRow](ctx, s, path("waits"), query, c.paging)
+		return list[openWaitRow](ctx, s, r.path(), r.query(), c.paging)
 	case c.Workflow != "":
 		return usageErrorf("give either the ID of a run, or --workflow")
 	default:

@@ -64,7 +64,7 @@ func TestWhyPrintsTheLinesOfAnError(t *testing.T) {
 func TestWhatCannotBeReachedIsMoved(t *testing.T) {
 	t.Parallel()
 	const want = "deployments move shop URL"
-	if got := attentionKinds["deployment_unreachable"].command(api.AttentionItem{Deployment: "shop"}); got != want {
+	if got := expandItem(attentionKinds["deployment_unreachable"].command, api.AttentionItem{Deployment: "shop"}); got != want {
 		t.Errorf("attention: got %q", got)
 	}
 }
