@@ -3,15 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -133,115 +130,6 @@ func TestMigrateIsRepeatable(t *testing.T) { // sets the environment
 	defer func() { _ = conn.Close(context.Background()) }()
 	if _, err := conn.Exec(t.Context(), `SELECT FROM stepwell.runs, stepwell.messages, stepwell.river_job`); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestDeploymentsCommand(t *testing.T) {
-	t.Parallel()
-	s := newServer(t, testdb.New(t), server.RoleAPI)
-	s.config.APIKey, s.config.Open = "key", false
-	mustStart(t, s)
-	base := "http://" + s.Addr()
-	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "<html>a proxy</html>", http.StatusBadGateway)
-	}))
-	t.Cleanup(broken.Close)
-	type call struct {
-		name, url, key string
-		args           []string
-		out            string // a pattern
-		err            string
-	}
-	line := newCommandLine(t, remote.Console{Now: time.Now})
-	for _, tt := range []call{
-		{"empty", base, "key", []string{"list"}, `^ID +URL +OPEN RUNS +UPDATED +AWAY SINCE +WORKFLOWS\n$`, ""},
-		{"add", base, "key", []string{"add", "shop", "http://127.0.0.1:3000"}, `^registered shop at http://127.0.0.1:3000\n$`, ""},
-		{"move", base, "key", []string{"add", "shop", "http://127.0.0.1:3001"}, `^registered shop at http://127.0.0.1:3001\n$`, ""},
-		{"odd ID", base, "key", []string{"add", "a,;?#%2F:b", "http://x.test"}, `^registered a,;\?#%2F:b at http://x.test\n$`, ""},
-		{
-			"list", base, "key", []string{"list"},
-			`^ID +URL +OPEN RUNS +UPDATED +AWAY SINCE +WORKFLOWS\na,;\?#%2F:b +http://x\.test +0 +2\S+Z\nshop +http://127\.0\.0\.1:3001 +0 +2\S+Z\n$`, "",
-		},
-		{"address with a slash", base + "/", "key", []string{"add", "b", "http://b.test"}, `^registered b at`, ""},
-		{"remove", base, "key", []string{"remove", "b"}, `^$`, ""},
-		{"remove odd ID", base, "key", []string{"remove", "a,;?#%2F:b"}, `^$`, ""},
-		{"remove", base, "key", []string{"remove", "shop"}, `^$`, ""},
-		{"remove again", base, "key", []string{"remove", "shop"}, `^$`, "remove deployment shop: deployment not found"},
-		{"no URL", base, "key", []string{"add", "shop", "127.0.0.1:3000"}, `^$`, "not an absolute http or https URL"},
-		{"no ID", base, "key", []string{"add", "a b", "http://x.test"}, `^$`, "characters an ID may not have"},
-		{"no key", base, "", []string{"list"}, `^$`, "STEPWELL_API_KEY"},
-		{"wrong key", base, "other", []string{"add", "a", "http://x.test"}, `^$`, "STEPWELL_API_KEY"},
-		{"no server", "http://127.0.0.1:1", "", []string{"list"}, `^$`, "is the server running?"},
-		{"no address", "http://a b", "", []string{"list"}, `^$`, "want one such as http://127.0.0.1:8788"},
-		{"another server", broken.URL, "", []string{"list"}, `^$`, "GET /v1/deployments: 502 Bad Gateway"},
-	} {
-		err := line.execute(t.Context(), append([]string{"deployments", "--url", tt.url, "--api-key", tt.key}, tt.args...)...)
-		out := &line.stdout
-		if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
-			t.Errorf("%s: got %v, want an error with %q", tt.name, err, tt.err)
-		}
-		if !regexp.MustCompile(tt.out).MatchString(out.String()) {
-			t.Errorf("%s: got %q, want %s", tt.name, out, tt.out)
-		}
-	}
-}
-
-func TestMessagesCommand(t *testing.T) {
-	t.Parallel()
-	s := newServer(t, testdb.New(t), server.RoleAPI)
-	mustStart(t, s)
-	base := "http://" + s.Addr()
-	for range 3 {
-		send(t, base)
-	}
-	parked := make([]string, 0, 2)
-	rows, err := s.Pool().Query(t.Context(), `
-		UPDATE messages SET parked_at = now(), last_error = E'no\n good', delivery_count = 64
-		WHERE id IN (SELECT id FROM messages ORDER BY id LIMIT 2) RETURNING id`)
-	if err == nil {
-		parked, err = pgx.AppendRows(parked, rows, pgx.RowTo[string])
-	}
-	if err != nil || len(parked) != 2 {
-		t.Fatalf("park: got %v, %v", parked, err)
-	}
-	slices.Sort(parked)
-	line := newCommandLine(t, remote.Console{Now: time.Now})
-	for _, tt := range []struct {
-		args     []string
-		out, err string // patterns
-	}{
-		{
-			[]string{"list"}, `^ID +STATE.*\n` + parked[0] + ` +parked +shop +__wkf_step_a .*64 .* no\\n good\n` +
-				parked[1] + ` .*\n$`, "",
-		},
-		{[]string{"list", "--state", "all"}, `^.*\n.* parked .*\n.* parked .*\n.* waiting .*\n$`, ""},
-		{[]string{"retry", parked[0]}, `^retrying ` + parked[0] + `\n$`, ""},
-		{[]string{"discard", parked[1], "msg_none"}, `^$`, "discard message msg_none: message not found"},
-		{[]string{"list"}, `^ID.*\n$`, ""},
-		{[]string{"list", "--state", "waiting"}, `^ID.*\n.* waiting .*\n.* waiting .*\n$`, ""},
-		{[]string{"retry", parked[1]}, `^$`, "message not found"},
-	} {
-		err := line.execute(t.Context(), append([]string{"messages", "--url", base}, tt.args...)...)
-		out := &line.stdout
-		if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
-			t.Errorf("%s: got %v, want an error with %q", tt.args, err, tt.err)
-		}
-		if !regexp.MustCompile(tt.out).MatchString(out.String()) {
-			t.Errorf("%s: got %q, want %s", tt.args, out, tt.out)
-		}
-	}
-}
-
-func TestNonJSONResponseIsAnError(t *testing.T) {
-	t.Parallel()
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "<html>")
-	}))
-	t.Cleanup(web.Close)
-	err := run(t.Context(), []string{"deployments", "--url", web.URL, "list"}, io.Discard, io.Discard)
-	var syntax *json.SyntaxError
-	if !errors.As(err, &syntax) {
-		t.Errorf("got %v, want a syntax error", err)
 	}
 }
 
