@@ -49,8 +49,25 @@ type deadlines struct{ limit time.Duration }
 // deadlineEnd is the key of the function that ends the context of a statement.
 type deadlineEnd struct{}
 
+// ownLimit is the key of the limit of statements that have one of their own.
+type ownLimit struct{}
+
+// WithStatementTimeout gives the statements of a transaction a limit of their own, 0 for none, in the database and in
+// this process. They must use the context that it returns.
+func WithStatementTimeout(ctx context.Context, tx pgx.Tx, limit time.Duration) (context.Context, error) {
+	_, err := tx.Exec(ctx, `SELECT set_config('statement_timeout', $1, true)`, strconv.FormatInt(limit.Milliseconds(), 10))
+	return context.WithValue(ctx, ownLimit{}, limit), Wrap(err, "set statement_timeout")
+}
+
 func (d deadlines) start(ctx context.Context) context.Context {
-	ctx, cancel := context.WithTimeout(ctx, d.limit)
+	limit := d.limit
+	if own, ok := ctx.Value(ownLimit{}).(time.Duration); ok {
+		if own == 0 {
+			return ctx
+		}
+		limit = own + answerMargin
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	return context.WithValue(ctx, deadlineEnd{}, cancel)
 }
 

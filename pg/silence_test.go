@@ -209,6 +209,21 @@ func TestStatementsHaveADeadline(t *testing.T) {
 	}
 }
 
+// TestStatementsWithALimitOfTheirOwn: a transaction that may take longer ends neither in the database nor in the process.
+func TestStatementsWithALimitOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	pool := testdb.Connect(t, testdb.New(t)+"&statement_timeout=100ms", InstallDeadlines)
+	for _, limit := range []time.Duration{0, time.Minute} {
+		check.NoError(t, InTx(t.Context(), pool, func(tx pgx.Tx) error {
+			ctx, err := WithStatementTimeout(t.Context(), tx, limit)
+			if err == nil {
+				_, err = tx.Exec(ctx, `SELECT pg_sleep(extract(epoch FROM $1::interval) + 0.5)`, answerMargin)
+			}
+			return err
+		}))
+	}
+}
+
 func TestSettingsOfPostgres(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]time.Duration{

@@ -202,7 +202,8 @@ func (p *pass) remove(ctx context.Context, project entities.Project, ready remov
 	n := 0
 	err := pg.InTx(ctx, p.pool, func(tx pgx.Tx) error {
 		// The server bounds its statements, but no bound fits the deletion of a run with a million events.
-		if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = 0`); err != nil {
+		ctx, err := pg.WithStatementTimeout(ctx, tx, 0)
+		if err != nil {
 			return err
 		}
 		runs, streams, err := lockRemovable(ctx, tx, project, ready)

@@ -37,8 +37,8 @@ func (p *pass) measureStorage(ctx context.Context) error {
 func (p *pass) storedBytes(ctx context.Context, project entities.Project) (bytes int64, err error) {
 	err = pg.InTx(ctx, p.pool, func(tx pgx.Tx) error {
 		// The server's own bound is too short for a large project.
-		limit := fmt.Sprintf(`SET LOCAL statement_timeout = %d`, admin.MeasureLimit.Milliseconds())
-		if _, err := tx.Exec(ctx, limit); err != nil {
+		ctx, err := pg.WithStatementTimeout(ctx, tx, admin.MeasureLimit)
+		if err != nil {
 			return err
 		}
 		bytes, err = store.StoredBytes(ctx, tx, project)
