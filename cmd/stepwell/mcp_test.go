@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
@@ -12,6 +14,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/stepwell-dev/stepwell/cmd/stepwell/remote"
 )
 
 // agent is a client of the tools of stepwell mcp.
@@ -345,5 +349,53 @@ func TestToolsStopWhenAsked(t *testing.T) {
 	<-asked
 	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("it took %s", took)
+	}
+}
+
+// TestToolsOverHTTP: the same tools at an address of this machine, but not for pages in its browsers.
+func TestToolsOverHTTP(t *testing.T) {
+	t.Parallel()
+	c, _ := newShell(t)
+	stderr, stdout := io.Pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- c.start(t, "mcp --listen 127.0.0.1:0", io.Discard, stdout) }()
+	t.Cleanup(func() {
+		if err := <-ended; err != nil {
+			t.Errorf("at the end: got %v", err)
+		}
+	})
+	note := make([]byte, 100)
+	n, err := stderr.Read(note)
+	if err != nil {
+		t.Fatal(err)
+	}
+	endpoint := strings.TrimSpace(strings.TrimPrefix(string(note[:n]), "MCP at "))
+	a := connect(t, &mcp.StreamableClientTransport{Endpoint: endpoint})
+	a.try(t, []toolTest{{"whoami", `{}`, `project +default\n.*`}})
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	for header, value := range map[string]string{"Origin": "https://evil.example", "Host": "evil.example"} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, endpoint, strings.NewReader(`{}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Accept", "application/json, text/event-stream")
+		req.Header.Set(header, value)
+		if header == "Host" {
+			req.Host = value
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusForbidden {
+			t.Errorf("%s: got %d", header, resp.StatusCode)
+		}
+	}
+	if err := c.start(t, "mcp --listen 0.0.0.0:0", io.Discard, io.Discard); remote.ExitCode(err) != remote.ExitUsage {
+		t.Errorf("an address that others can reach: got %v", err)
 	}
 }

@@ -2,15 +2,20 @@ package remote
 
 import (
 	"context"
+	"errors"
 	"io"
+	"net"
+	"net/http"
 	"runtime/debug"
+	"time"
 
 	"github.com/alecthomas/kong"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 type mcpCmd struct {
-	ReadOnly bool `help:"Offer none of the tools that change something."`
+	ReadOnly bool   `help:"Offer none of the tools that change something."`
+	Listen   string `placeholder:"ADDRESS" help:"${mcpListen}"`
 }
 
 // instructions tell a model what the tools are for, once for each session.
@@ -30,11 +35,41 @@ func (c mcpCmd) Run(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	err = server.Run(ctx, &mcp.IOTransport{Reader: io.NopCloser(s.Stdin), Writer: unclosed{s.Stdout}})
-	if ctx.Err() != nil {
+	if err = c.serve(ctx, s, server); ctx.Err() != nil {
 		return nil // it was asked to stop
 	}
 	return err
+}
+
+func (c mcpCmd) serve(ctx context.Context, s *Session, server *mcp.Server) error {
+	if c.Listen == "" {
+		return server.Run(ctx, &mcp.IOTransport{Reader: io.NopCloser(s.Stdin), Writer: unclosed{s.Stdout}})
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", c.Listen)
+	if err != nil {
+		return usageErrorf("--listen: %w", err)
+	}
+	defer func() { _ = listener.Close() }()
+	if a, ok := listener.Addr().(*net.TCPAddr); !ok || !a.IP.IsLoopback() {
+		return usageErrorf("--listen %s: want an address that only this machine can reach, such as 127.0.0.1:8790: "+
+			"every client of it acts with the API key", c.Listen)
+	}
+	s.note("MCP at http://%s/mcp", listener.Addr())
+	return serveHTTP(ctx, listener, server)
+}
+
+// serveHTTP serves the tools at /mcp until ctx is done. It refuses pages of other sites in a browser on this machine.
+func serveHTTP(ctx context.Context, listener net.Listener, server *mcp.Server) error {
+	tools := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server },
+		&mcp.StreamableHTTPOptions{Stateless: true, PropagateRequestCancellation: true})
+	mux := http.NewServeMux()
+	mux.Handle("/mcp", http.NewCrossOriginProtection().Handler(tools))
+	web := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	defer context.AfterFunc(ctx, func() { _ = web.Close() })()
+	if err := web.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
 }
 
 // unclosed is a writer that stays open.

@@ -75,6 +75,7 @@ var Vars = map[string]string{
 	"hasWorkflow": "A workflow it has; may be repeated.",
 	"full":        "If there is no slot: wait (default), reject the start, replaceWaiting or cancelOldest runs.",
 
+	"mcpListen":   "Serve HTTP at this loopback address, such as 127.0.0.1:8790, instead of standard input and output.",
 	"limitUse":    "A limit and its key, in policies an expression for it; may be repeated.",
 	"policyStep":  "A limit of the step with the name; may be repeated.",
 	"limitTenant": "Who takes turns at a limit, in policies an expression; may be repeated.",
