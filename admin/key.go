@@ -109,7 +109,8 @@ func (k Key) Revoked() bool { return k.RevokedAt != nil }
 // Expired reports whether the key has expired at the given time.
 func (k Key) Expired(now time.Time) bool { return k.ExpiresAt != nil && !now.Before(*k.ExpiresAt) }
 
-const keyColumns = `id, project, name, role, deployments, prefix, person, created_at, expires_at, revoked_at, last_used_at`
+const keyColumns = `id, project, name, role, deployments, prefix, person, created_at, expires_at, revoked_at,
+	last_used_at`
 
 // InsertKey queues the insertion of a key. Hash is the SHA-256 of its text.
 func InsertKey(b *pgx.Batch, k Key, hash [32]byte) {

@@ -84,8 +84,8 @@ const (
 	floorNumber = `substr(:prefix::text, 6, 12) || lpad(:client_id::text, 4, '0') || lpad(:i::text, 10, '0')`
 )
 
-// script returns the pgbench script of a workload: one statement, which needs no BEGIN and COMMIT. An append updates, and
-// thereby locks, the run, and inserts the event and the step; a send inserts the message and its key.
+// script returns the pgbench script of a workload: one statement, which needs no BEGIN and COMMIT. An append updates,
+// and thereby locks, the run, and inserts the event and the step; a send inserts the message and its key.
 func (s sampleRows) script(w workload) string {
 	const counting = "\\set i :i + 1\n"
 	if w.name == "send" {
@@ -101,7 +101,9 @@ func (s sampleRows) script(w workload) string {
 	event := s.insert("events", "\n  FROM r", map[string]string{
 		"run_id": "r.id", "seq": "r.last_seq", "correlation_id": floorStep, "xid": "",
 	})
-	step := s.insert("steps", "\n  FROM r", map[string]string{"run_id": "r.id", "id": floorStep, "created_seq": "r.last_seq"})
+	step := s.insert("steps", "\n  FROM r", map[string]string{
+		"run_id": "r.id", "id": floorStep, "created_seq": "r.last_seq",
+	})
 	return counting + "WITH r AS (UPDATE runs SET last_seq = last_seq + 1, updated_at = now() WHERE id = " + run +
 		" RETURNING id, last_seq),\n e AS (" + event + ")\n" + step + ";\n"
 }

@@ -71,7 +71,8 @@ func (e *environment) readMachine() error {
 	if memory.MemTotalBytes != nil {
 		e.MemoryGB = float64(*memory.MemTotalBytes) / 1e9
 	}
-	e.Kernel, e.Load = strings.TrimSpace(string(kernel)), fmt.Sprintf("%.2f %.2f %.2f", load.Load1, load.Load5, load.Load15)
+	e.Kernel = strings.TrimSpace(string(kernel))
+	e.Load = fmt.Sprintf("%.2f %.2f %.2f", load.Load1, load.Load5, load.Load15)
 	return nil
 }
 

@@ -79,9 +79,9 @@ func (b *bench) saturate(ctx context.Context, s *testbed, d driver, clients int,
 	})
 }
 
-// overloadRow asks for runs at a rate. Refused starts are not repeated. Only runs that end while the load lasts count as
-// done, so that a backlog which is worked off later does not look like throughput; and only once the load has settled,
-// since nothing ends right after its start.
+// overloadRow asks for runs at a rate. Refused starts are not repeated. Only runs that end while the load lasts count
+// as done, so that a backlog which is worked off later does not look like throughput; and only once the load has
+// settled, since nothing ends right after its start.
 func (b *bench) overloadRow(ctx context.Context, s *testbed, d driver, r row) (row, error) {
 	if err := s.cluster.checkpoint(ctx); err != nil {
 		return r, err

@@ -39,7 +39,8 @@ func sdkPlanFor(short bool) sdkPlan {
 	}
 	if short {
 		return sdkPlan{2, []sdkLoad{
-			idle("1 step", "runs", "one", 3), idle("3 steps", "runs", "three", 3), idle("10 steps", "runs", "ten", 2), idle("50 at once", "runs", "wide", 1),
+			idle("1 step", "runs", "one", 3), idle("3 steps", "runs", "three", 3),
+			idle("10 steps", "runs", "ten", 2), idle("50 at once", "runs", "wide", 1),
 			together("3 steps", "runs", "three", 10, 10), idle("hook to code", "hook", "", 2),
 			together("sleep, too late by", "sleep", "", 2, 2), chunks(1, 5),
 		}}

@@ -1,7 +1,7 @@
 // Package e2e contains black-box tests: real server processes, a real Postgres, and an app on the real npm packages,
 // driven and observed over HTTP. The app exists once for each supported line of the Workflow SDK (folders app, beta35
-// and beta55). Every case runs on all lines that have the features it needs; tests of what does not depend on the line run on
-// the newest one, and in a long test on all.
+// and beta55). Every case runs on all lines that have the features it needs; tests of what does not depend on the line
+// run on the newest one, and in a long test on all.
 //
 // From this module it imports only migrations/testdb, e2e/harness and e2e/record, so that, like any client, it knows
 // the wire only from the protocol. The package contains only tests: TestStepwell lists the cases for one healthy

@@ -21,9 +21,9 @@ const (
 	eventBytes = 128
 )
 
-// keptRuns remembers of the runs that were answered last who keeps their state: a process of the app, as the last answer
-// has said, or this server if the run is that of a flow. It is only a hint: losing it costs a call with the whole log,
-// and a wrong one a call that the function refuses.
+// keptRuns remembers of the runs that were answered last who keeps their state: a process of the app, as the last
+// answer has said, or this server if the run is that of a flow. It is only a hint: losing it costs a call with the
+// whole log, and a wrong one a call that the function refuses.
 type keptRuns struct {
 	*cache.Cache[entities.RunID, keptRun]
 }

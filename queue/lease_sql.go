@@ -46,8 +46,8 @@ func shortenLeftLeases(ctx context.Context, pool *pgxpool.Pool, project entities
 		project, deployment, cluster.KeptLease)
 }
 
-// changeLeased changes the message of the project's topic with the live lease $1. The arguments of change begin with $4.
-// It fails with [message.ErrLeaseNotFound].
+// changeLeased changes the message of the project's topic with the live lease $1. The arguments of change begin with
+// $4. It fails with [message.ErrLeaseNotFound].
 func (q *Queue) changeLeased(
 	ctx context.Context, project entities.Project, topic, handle, change string, args ...any,
 ) error {

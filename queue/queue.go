@@ -160,9 +160,9 @@ func (q *Queue) WakeTimer(failed error) {
 // Acknowledge deletes a message that its function has processed. It fails with [message.ErrLeaseNotFound] when the
 // project's topic has no live lease with this handle.
 //
-// If the run has hooks, it also notes how much of the log the delivery has seen: later events without a message tell the
-// sweeper that the run is stranded. A message that needs a note is deleted in a transaction of its own, since the note
-// locks another row.
+// If the run has hooks, it also notes how much of the log the delivery has seen: later events without a message tell
+// the sweeper that the run is stranded. A message that needs a note is deleted in a transaction of its own, since the
+// note locks another row.
 func (q *Queue) Acknowledge(ctx context.Context, project entities.Project, topic, handle string) error {
 	a := acknowledgement{project: project, topic: topic, handle: handle}
 	err := q.group.Do(ctx, &a)
@@ -248,8 +248,8 @@ func (q *Queue) CheckLease(ctx context.Context, c token.Call) error {
 }
 
 // SetVisibility makes a leased message due again after d: a long time extends the lease, zero releases the message for
-// another delivery. From then on the function holds the lease: it is alive and can reach a server, so the lease outlives
-// the process that called it. It fails with [entities.ErrInvalid] when d is out of bounds and with
+// another delivery. From then on the function holds the lease: it is alive and can reach a server, so the lease
+// outlives the process that called it. It fails with [entities.ErrInvalid] when d is out of bounds and with
 // [message.ErrLeaseNotFound] as [Queue.Acknowledge] does.
 func (q *Queue) SetVisibility(
 	ctx context.Context, project entities.Project, topic, handle string, d time.Duration,
@@ -269,10 +269,10 @@ func (q *Queue) SetVisibility(
 	return nil
 }
 
-// KeepLease notes that the function works on a leased message. While the process that called it holds the lease, it goes
-// on holding it, for long: it learns of the function's death by the call. Functions that have said so do it every few
-// seconds: when they have not for [cluster.KeptLease], and no server is calling them, the message is delivered again. It
-// fails with [message.ErrLeaseNotFound] as [Queue.Acknowledge] does.
+// KeepLease notes that the function works on a leased message. While the process that called it holds the lease, it
+// goes on holding it, for long: it learns of the function's death by the call. Functions that have said so do it every
+// few seconds: when they have not for [cluster.KeptLease], and no server is calling them, the message is delivered
+// again. It fails with [message.ErrLeaseNotFound] as [Queue.Acknowledge] does.
 func (q *Queue) KeepLease(ctx context.Context, project entities.Project, topic, handle string) error {
 	err := q.changeLeased(ctx, project, topic, handle, `kept_until = now() + $4, drained_lease = '', due_at = CASE
 		WHEN holder = '' THEN now() + $4 WHEN due_at < now() + $5::interval / 2 THEN now() + $5 ELSE due_at END`,

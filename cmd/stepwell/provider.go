@@ -30,7 +30,8 @@ func (c config) newProvider() (ui.Provider, error) {
 	}
 	switch {
 	case c.PublicURL == "":
-		return nil, errors.New("STEPWELL_OIDC_ISSUER requires STEPWELL_PUBLIC_URL: the identity provider sends browsers back there")
+		return nil, errors.New("STEPWELL_OIDC_ISSUER requires STEPWELL_PUBLIC_URL:" +
+			" the identity provider sends browsers back there")
 	case c.Open:
 		return nil, errors.New("STEPWELL_OPEN and STEPWELL_OIDC_ISSUER are both set: an open server lets everybody in")
 	case p.ClientID == "":

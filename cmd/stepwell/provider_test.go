@@ -40,14 +40,14 @@ func newCompany(t *testing.T) *company {
 		GroupsClaim: "groups", Scopes: []string{"profile", "email"},
 	}
 	mustStart(t, s)
-	c.api("PUT", "/v1/projects/shop", "", http.StatusOK)
+	c.api("PUT", "/v1/projects/shop", http.StatusOK)
 	return c
 }
 
 // api makes a request of an operator, and returns the answer.
-func (c *company) api(method, path, body string, want int) (answer map[string]any) {
+func (c *company) api(method, path string, want int) (answer map[string]any) {
 	c.t.Helper()
-	r, _ := http.NewRequestWithContext(c.t.Context(), method, c.url+path, strings.NewReader(body))
+	r, _ := http.NewRequestWithContext(c.t.Context(), method, c.url+path, nil)
 	r.Header.Set("Authorization", "Bearer "+companyKey)
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
@@ -160,7 +160,7 @@ func TestPeopleSignInByTheProvider(t *testing.T) {
 	harness.Eventually(t, "another role", func() bool { return c.projects(anna) == "shop read anna@example.com" })
 
 	// A key that an admin revokes ends the sessions, and not what the groups allow.
-	keys := c.api("GET", "/v1/keys?project=shop", "", 200)["data"].([]any)
+	keys := c.api("GET", "/v1/keys?project=shop", 200)["data"].([]any)
 	var ids []string
 	for _, k := range keys {
 		if k := k.(map[string]any); k["name"] == "anna@example.com" && k["person"] == c.Issuer+" anna" {
@@ -170,12 +170,12 @@ func TestPeopleSignInByTheProvider(t *testing.T) {
 	if len(ids) != 1 {
 		t.Fatalf("the person has the keys %v in shop, want one", ids)
 	}
-	c.api("DELETE", "/v1/keys/"+ids[0]+"?project=shop", "", http.StatusNoContent)
+	c.api("DELETE", "/v1/keys/"+ids[0]+"?project=shop", http.StatusNoContent)
 	harness.Eventually(t, "the end of the session", func() bool { return c.projects(anna) == "" })
 	if got := c.signIn(anna, "anna", "/ui/shop"); got != "shop read anna@example.com" {
 		t.Errorf("after the revocation: got %q", got)
 	}
-	if n := len(c.api("GET", "/v1/audit?project=shop&action=session.begin", "", 200)["data"].([]any)); n != 4 {
+	if n := len(c.api("GET", "/v1/audit?project=shop&action=session.begin", 200)["data"].([]any)); n != 4 {
 		t.Errorf("the audit of shop has %d sign-ins, want 4", n)
 	}
 }

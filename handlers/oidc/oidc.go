@@ -81,8 +81,8 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// failureTime is how long all sign-ins get the last failure to find the provider: those who wait do not ask one after the
-// other.
+// failureTime is how long all sign-ins get the last failure to find the provider: those who wait do not ask one after
+// the other.
 const failureTime = time.Second
 
 // discover returns what the provider says about itself. It asks until there is an answer.
@@ -118,7 +118,8 @@ func (p *Provider) Begin(ctx context.Context, redirect string, a access.Attempt)
 	if err != nil {
 		return "", err
 	}
-	return p.oauth(found, redirect).AuthCodeURL(a.State, gooidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier)), nil
+	challenge := oauth2.S256ChallengeOption(a.Verifier)
+	return p.oauth(found, redirect).AuthCodeURL(a.State, gooidc.Nonce(a.Nonce), challenge), nil
 }
 
 // errNonce refuses an ID token that was made for another attempt.

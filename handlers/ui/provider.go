@@ -66,7 +66,7 @@ func (s *Server) beginProvider(c echo.Context) error {
 }
 
 // errAttempt is an [auth.ErrUnauthorized].
-var errAttempt = fmt.Errorf("the identity provider's answer is for no sign-in of this browser: %w", auth.ErrUnauthorized)
+var errAttempt = fmt.Errorf("the provider's answer is for no sign-in of this browser: %w", auth.ErrUnauthorized)
 
 // attemptOf returns the attempt of the browser that the identity provider sent back. It fails with [errAttempt].
 func attemptOf(r *http.Request) (a access.Attempt, err error) {

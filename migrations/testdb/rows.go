@@ -56,13 +56,14 @@ func (r Rows) Clear(t testing.TB) {
 	r.Exec(t, `SET session_replication_role = origin`)
 }
 
-// AddRuns adds open runs of the deployment. Each has a hook, a step, a wait, work leased by the holder, a delayed message
-// and a key. Like [Rows.Clear], it reads no index.
+// AddRuns adds open runs of the deployment. Each has a hook, a step, a wait, work leased by the holder, a delayed
+// message and a key. Like [Rows.Clear], it reads no index.
 func (r Rows) AddRuns(t testing.TB, project, deployment string, runs int, holder string) {
 	t.Helper()
 	r.Exec(t, `SET session_replication_role = replica`)
 	for _, insert := range []string{
-		`runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq, driver, created_at, updated_at)
+		`runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq, driver, created_at,
+				updated_at)
 			SELECT run, $1, $2, 'order', 'running', 4, 1, 0, 'server', now(), now()`,
 		`hooks (run_id, id, project, token, is_webhook, spec_version, created_seq, created_at)
 			SELECT run, run, 'other', run, false, 4, 2, now()`, // finding a hook may read all hooks of its project
@@ -71,7 +72,8 @@ func (r Rows) AddRuns(t testing.TB, project, deployment string, runs int, holder
 		`waits (run_id, id, status, spec_version, resume_at, created_at, updated_at)
 			SELECT run, 'w', 'waiting', 4, now() + interval '1 h', now(), now()`,
 		`messages (id, project, topic, deployment_id, run_id, work, content_type, body, expires_at, due_at, lease, holder)
-			SELECT 'msg_work_' || run, $1, 'order', $2, run, 'run', '', '', now() + interval '1 d', now() + interval '1 h', run, $4`,
+			SELECT 'msg_work_' || run, $1, 'order', $2, run, 'run', '', '', now() + interval '1 d', now() + interval '1 h',
+				run, $4`,
 		`message_keys (project, deployment_id, topic, key, message_id, expires_at)
 			SELECT $1, $2, '__wkf_workflow_order', 'step_' || run, 'msg_' || run, now() + interval '1 d'`,
 		`messages (id, project, topic, deployment_id, run_id, content_type, body, expires_at, due_at)

@@ -1,5 +1,5 @@
-// Package oidctest provides tests with a real identity provider, a certified implementation of OpenID Connect with users
-// in memory. It is built from the module in testdata/provider and stays in Go's build cache.
+// Package oidctest provides tests with a real identity provider, a certified implementation of OpenID Connect with
+// users in memory. It is built from the module in testdata/provider and stays in Go's build cache.
 //
 // Only tests may import it.
 package oidctest
@@ -66,7 +66,7 @@ func New(t testing.TB) *Provider {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(path)
+	cmd := exec.Command(path) //nolint:gosec // built above
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

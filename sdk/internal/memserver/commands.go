@@ -71,8 +71,8 @@ type answer struct {
 	Seen     int64
 }
 
-// apply carries out the commands of an answer. It refuses none: the SDK asks for nothing that the server refuses, but to
-// wait for nothing, which [Run.WaitsFor] says.
+// apply carries out the commands of an answer. It refuses none: the SDK asks for nothing that the server refuses, but
+// to wait for nothing, which [Run.WaitsFor] says.
 func (s *Server) apply(r *Run, body []byte) error {
 	a, err := read(body)
 	if err != nil {
