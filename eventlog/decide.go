@@ -274,7 +274,7 @@ func (f facts) checkStore(r Request) error {
 	if f.Run.Driver != entities.DriverServer {
 		return entities.Invalid("run %s has no store: its client continues it", r.RunID)
 	}
-	if f.history.first(r.CorrelationID, entities.EventStoreSet) != nil {
+	if r.isStoreCommand() && f.history.first(r.CorrelationID, entities.EventStoreSet) != nil {
 		return r.conflict(string(f.Run.Status))
 	}
 	_, err := kv.Apply(f.Store, r.Payload, f.Run.LastSeq+1)
