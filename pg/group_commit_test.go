@@ -310,10 +310,10 @@ func TestLargeStatementsDelayNoOthers(t *testing.T) {
 	defer rollback(t.Context(), rival)
 	testdb.Exec(t, rival, `INSERT INTO probes (name) VALUES ('held')`)
 	g := NewGroupCommit(f.pool)
-	const many = 2 * groupsAtOnce
+	const many = 2 * mostGroups
 	large := func(name string) *probe {
 		p := insertIgnoring(LockKey, name)
-		p.size = largeBytes / 2 / groupsAtOnce
+		p.size = largeBytes / 2 / mostGroups
 		return p
 	}
 	var stuck sync.WaitGroup
