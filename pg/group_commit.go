@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -18,10 +17,9 @@ import (
 )
 
 const (
-	// leastGroups and mostGroups bound how many transactions run at a time: one for each processor of the process, and
-	// enough that one is executed while another waits for its commit to reach the disk. More of them than that share the
-	// same work in smaller groups, each with a commit of its own.
-	leastGroups, mostGroups = 2, 4
+	// groupsAtOnce is how many transactions run at a time: enough to keep Postgres busy while others wait for their
+	// commit to reach the disk.
+	groupsAtOnce = 4
 	// groupSize is the most statements in one transaction, and groupBytes about the most that they write.
 	groupSize  = 32
 	groupBytes = 256 << 10
@@ -70,8 +68,7 @@ type line struct {
 
 // NewGroupCommit returns a GroupCommit for the database behind pool.
 func NewGroupCommit(pool *pgxpool.Pool) *GroupCommit {
-	atOnce := min(max(runtime.GOMAXPROCS(0), leastGroups), mostGroups)
-	return &GroupCommit{pool: pool, atOnce: atOnce, large: share.NewPool(largeBytes), lines: map[string]*line{}}
+	return &GroupCommit{pool: pool, atOnce: groupsAtOnce, large: share.NewPool(largeBytes), lines: map[string]*line{}}
 }
 
 // NewSerialCommit returns a GroupCommit that runs one transaction at a time. It is for statements that try the same

@@ -310,10 +310,10 @@ func TestLargeStatementsDelayNoOthers(t *testing.T) {
 	defer rollback(t.Context(), rival)
 	testdb.Exec(t, rival, `INSERT INTO probes (name) VALUES ('held')`)
 	g := NewGroupCommit(f.pool)
-	const many = 2 * mostGroups
+	const many = 2 * groupsAtOnce
 	large := func(name string) *probe {
 		p := insertIgnoring(LockKey, name)
-		p.size = largeBytes / 2 / mostGroups
+		p.size = largeBytes / 2 / groupsAtOnce
 		return p
 	}
 	var stuck sync.WaitGroup
