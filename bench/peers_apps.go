@@ -188,7 +188,7 @@ func startTemporal(ctx context.Context, _ *bench, of *contender) error {
 	of.about = server + ", " + sdk + "; one process, default settings: 4 shards, at most 30 connections; local " +
 		"activities, whose results are on disk with the end of the workflow's task"
 	env := []string{"DB=postgres12", "POSTGRES_SEEDS=127.0.0.1", "DB_PORT=" + strconv.Itoa(of.cluster.port),
-		"POSTGRES_USER=" + role, "TEMPORAL_BROADCAST_ADDRESS=127.0.0.1",
+		"POSTGRES_USER=" + role, "POSTGRES_PWD=" + password, "TEMPORAL_BROADCAST_ADDRESS=127.0.0.1",
 		"DYNAMIC_CONFIG_FILE_PATH=" + dir + "/none.yaml"}
 	for _, kind := range [][2]string{{"DBNAME", "temporal"}, {"VISIBILITY_DBNAME", "visibility"}} {
 		database, err := of.newDatabase(ctx)
