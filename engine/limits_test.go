@@ -420,7 +420,7 @@ func TestDeadServerLeavesNothingUngranted(t *testing.T) {
 	first := d.startRun(t, `"hold"`, limits(slot("one", "k")))
 	d.waitForEvent(t, first, "run_started")
 	second := d.startRun(t, `"x"`, limits(slot("one", "k")))
-	d.Exec(t, `DELETE FROM permits WHERE holder = $1`, first) // nobody is told
+	d.Exec(t, `DELETE FROM permits WHERE holder = $1`, first) // without a notification
 	ctx, cancel := context.WithTimeout(t.Context(), testdb.Timeout)
 	defer cancel()
 	if run, err := d.log.WaitForEnd(ctx, ctx, project, second); err != nil || run.Status != entities.RunCompleted {

@@ -49,6 +49,7 @@ func (s *Keys) Admit(ctx context.Context, p Person) (opened []Opened, err error)
 		if err != nil {
 			return err
 		}
+		opened = nil // this may be another attempt
 		var keys, audit pgx.Batch
 		// Sign-ins of one person follow each other here, so that they lock the keys in one order.
 		keys.Queue(`SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, "person "+p.Subject)

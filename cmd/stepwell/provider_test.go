@@ -146,7 +146,7 @@ func TestPeopleSignInByTheProvider(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	if got := c.signIn(newBrowser(), "eve", noAccessPage); got != "" {
-		t.Errorf("nobody's friend opens %q", got)
+		t.Errorf("a person without groups opens %q", got)
 	}
 	if !c.reads(anna, "shop") || !c.reads(anna, "default") || !c.reads(ben, "shop") || c.reads(ben, "default") {
 		t.Error("the sessions do not have the rights of their groups")
@@ -224,14 +224,15 @@ func (c *company) opens(b http.Client, back *url.URL) string {
 	return page
 }
 
-// TestServerStartsWithoutItsProvider: keys work while the provider is away, and who signs in is told.
+// TestServerStartsWithoutItsProvider: keys work while the provider is away, and a sign-in ends with a page that says so.
 func TestServerStartsWithoutItsProvider(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, testdb.New(t), server.RoleAPI)
-	s.config.Open, s.config.PublicURL = false, "http://127.0.0.1:1"
+	s.config.Open, s.config.APIKey, s.config.PublicURL = false, companyKey, "http://127.0.0.1:1"
 	s.config.Provider = providerConfig{Issuer: "http://127.0.0.1:1", ClientID: "c", Access: "default:admin=sre"}
 	mustStart(t, s)
 	c := &company{t: t, url: "http://" + s.Addr()}
+	c.api("GET", "/v1/whoami", http.StatusOK)
 	if _, _, page := c.open(newBrowser(), c.url+"/ui/-/provider"); page != failedPage {
 		t.Errorf("got to %q", page)
 	}

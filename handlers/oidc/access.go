@@ -61,7 +61,7 @@ func ParseAccess(text string) (Access, error) {
 	return access, nil
 }
 
-// of returns the role in each project of whoever is in some groups.
+// of returns the role in each project of a person who is a member of some groups.
 func (a Access) of(member func(group string) bool) map[entities.Project]admin.Role {
 	best := map[entities.Project]admin.Role{}
 	for _, g := range a {
