@@ -221,27 +221,13 @@ func (wholeListCmd[T, Args]) Run(ctx context.Context, k *kong.Context, s *Sessio
 	return printTable(s, T.columns, data)
 }
 
-// showCmd shows an object.
-type showCmd[T row, Args any] struct {
+// objectCmd shows or changes an object.
+type objectCmd[T row, Args any] struct {
 	Args Args `embed:""`
 }
 
-// Run prints the object.
-func (showCmd[T, Args]) Run(ctx context.Context, k *kong.Context, s *Session) error {
-	r, err := s.request(k)
-	if err != nil {
-		return err
-	}
-	return printAnswer[T](ctx, s, r)
-}
-
-// updateCmd changes an object, and prints what it has become.
-type updateCmd[T row, Args any] struct {
-	Args Args `embed:""`
-}
-
-// Run prints the object.
-func (updateCmd[T, Args]) Run(ctx context.Context, k *kong.Context, s *Session) error {
+// Run prints the object, as it is afterwards.
+func (objectCmd[T, Args]) Run(ctx context.Context, k *kong.Context, s *Session) error {
 	r, err := s.request(k)
 	if err != nil {
 		return err

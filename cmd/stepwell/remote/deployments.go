@@ -13,13 +13,13 @@ import (
 )
 
 type deploymentsCmd struct {
-	Add    changeCmd[deploymentFlags]         `cmd:"" at:"PUT deployments/*" says:"registered $1 at $url" help:"Register a deployment; one that exists keeps what is not given."`
-	Move   moveDeploymentCmd                  `cmd:"" at:"PATCH deployments/*" help:"Change the URL of a deployment; messages that failed are sent there at once."`
-	List   wholeListCmd[deploymentRow, none]  `cmd:"" at:"deployments" help:"List the deployments."`
-	Show   showCmd[deploymentRow, identified] `cmd:"" at:"deployments/*" help:"Show a deployment."`
-	Pause  changeCmd[identifiedNote]          `cmd:"" at:"PUT pauses/deployment/*" says:"deployment $1 is paused" help:"Call a deployment no more until it is resumed."`
-	Resume changeCmd[identified]              `cmd:"" at:"DELETE pauses/deployment/*" says:"deployment $1 goes on" help:"Call a paused deployment again."`
-	Remove removeCmd[ids]                     `cmd:"" at:"DELETE deployments/*" help:"Unregister deployments; their messages wait until they are registered again."`
+	Add    changeCmd[deploymentFlags]           `cmd:"" at:"PUT deployments/*" says:"registered $1 at $url" help:"Register a deployment; one that exists keeps what is not given."`
+	Move   moveDeploymentCmd                    `cmd:"" at:"PATCH deployments/*" help:"Change the URL of a deployment; messages that failed are sent there at once."`
+	List   wholeListCmd[deploymentRow, none]    `cmd:"" at:"deployments" help:"List the deployments."`
+	Show   objectCmd[deploymentRow, identified] `cmd:"" at:"deployments/*" help:"Show a deployment."`
+	Pause  changeCmd[identifiedNote]            `cmd:"" at:"PUT pauses/deployment/*" says:"deployment $1 is paused" help:"Call a deployment no more until it is resumed."`
+	Resume changeCmd[identified]                `cmd:"" at:"DELETE pauses/deployment/*" says:"deployment $1 goes on" help:"Call a paused deployment again."`
+	Remove removeCmd[ids]                       `cmd:"" at:"DELETE deployments/*" help:"Unregister deployments; their messages wait until they are registered again."`
 }
 
 // identifiedNote are the arguments of commands that pause what has an ID.

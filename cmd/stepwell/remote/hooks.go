@@ -12,9 +12,9 @@ import (
 )
 
 type hooksCmd struct {
-	List   listHooksCmd               `cmd:"" help:"List the active hooks, or all hooks of a run."`
-	Show   showCmd[hookRow, hookArgs] `cmd:"" at:"runs/*/hooks/*" help:"Show a hook with its metadata."`
-	Resume resumeHookCmd              `cmd:"" at:"POST hooks/*/resume" help:"Send a payload to the run that waits for the hook."`
+	List   listHooksCmd                 `cmd:"" help:"List the active hooks, or all hooks of a run."`
+	Show   objectCmd[hookRow, hookArgs] `cmd:"" at:"runs/*/hooks/*" help:"Show a hook with its metadata."`
+	Resume resumeHookCmd                `cmd:"" at:"POST hooks/*/resume" help:"Send a payload to the run that waits for the hook."`
 
 	Approvals listCmd[approvalRow, approvalFilter] `cmd:"" at:"approvals" help:"List the approvals that are open: what is asked, and who has voted."`
 	Approve   approveCmd                           `cmd:"" help:"Vote for what a run asks approval of."`

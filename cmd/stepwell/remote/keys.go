@@ -17,7 +17,7 @@ import (
 
 type keysCmd struct {
 	List   listCmd[keyRow, projectFlag] `cmd:"" at:"keys" help:"List the API keys, without their values."`
-	Show   showCmd[keyRow, keyID]       `cmd:"" at:"keys/*" help:"Show an API key, without its value."`
+	Show   objectCmd[keyRow, keyID]     `cmd:"" at:"keys/*" help:"Show an API key, without its value."`
 	Create createKeyCmd                 `cmd:"" at:"POST keys" help:"Create an API key and print it; it cannot be shown again."`
 	Revoke removeCmd[keyIDs]            `cmd:"" at:"DELETE keys/*" help:"Revoke API keys for good."`
 }

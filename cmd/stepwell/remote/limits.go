@@ -15,7 +15,7 @@ import (
 
 type limitsCmd struct {
 	List   listCmd[limitRow, none]     `cmd:"" at:"limits" help:"List the limits."`
-	Show   showCmd[limitRow, named]    `cmd:"" at:"limits/*" help:"Show a limit."`
+	Show   objectCmd[limitRow, named]  `cmd:"" at:"limits/*" help:"Show a limit."`
 	Set    setLimitCmd                 `cmd:"" help:"Create a limit, or change what the flags say."`
 	Keys   listCmd[limitKeyRow, named] `cmd:"" at:"limits/*/keys" help:"List the keys of a limit that something holds or awaits."`
 	Slots  listSlotsCmd                `cmd:"" help:"List who holds the slots of a key, and who waits."`

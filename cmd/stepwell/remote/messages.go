@@ -11,11 +11,11 @@ import (
 )
 
 type messagesCmd struct {
-	List    listMessagesCmd                 `cmd:"" at:"messages" help:"List messages, by default the parked ones."`
-	Show    showCmd[messageRow, identified] `cmd:"" at:"messages/*" help:"Show a message."`
-	Retry   retryMessageCmd                 `cmd:"" at:"POST messages/retry" help:"Deliver failed messages now, with a fresh delivery count."`
-	Discard discardMessageCmd               `cmd:"" at:"POST messages/discard" help:"Delete messages for good."`
-	Count   showCmd[messageCountsRow, none] `cmd:"" at:"messages/count" help:"Count the messages by state, up to 1,000 of each."`
+	List    listMessagesCmd                   `cmd:"" at:"messages" help:"List messages, by default the parked ones."`
+	Show    objectCmd[messageRow, identified] `cmd:"" at:"messages/*" help:"Show a message."`
+	Retry   retryMessageCmd                   `cmd:"" at:"POST messages/retry" help:"Deliver failed messages now, with a fresh delivery count."`
+	Discard discardMessageCmd                 `cmd:"" at:"POST messages/discard" help:"Delete messages for good."`
+	Count   objectCmd[messageCountsRow, none] `cmd:"" at:"messages/count" help:"Count the messages by state, up to 1,000 of each."`
 }
 
 type messageRow api.Message

@@ -42,7 +42,7 @@ type Commands struct {
 	Secrets     secretsCmd                   `cmd:"" set:"of=secret" help:"Manage webhook secrets."`
 	Messages    messagesCmd                  `cmd:"" set:"of=message" help:"Inspect, retry and discard messages."`
 	Keys        keysCmd                      `cmd:"" set:"of=key" help:"Manage API keys."`
-	Whoami      showCmd[clientRow, none]     `cmd:"" at:"whoami" help:"Show the project and the role of the API key."`
+	Whoami      objectCmd[clientRow, none]   `cmd:"" at:"whoami" help:"Show the project and the role of the API key."`
 	Projects    projectsCmd                  `cmd:"" set:"of=project" help:"Manage projects."`
 	Audit       auditCmd                     `cmd:"" help:"Read the audit log."`
 	SigningKeys signingKeysCmd               `cmd:"" set:"of=signing key" help:"Manage the keys that sign calls to functions."`

@@ -12,11 +12,11 @@ import (
 
 type schedulesCmd struct {
 	List     listCmd[scheduleRow, none]            `cmd:"" at:"schedules" help:"List the schedules."`
-	Show     showCmd[scheduleRow, named]           `cmd:"" at:"schedules/*" help:"Show a schedule, its next ticks, and why it starts nothing."`
-	Put      updateCmd[scheduleRow, scheduleFlags] `cmd:"" at:"PUT schedules/*" help:"Create or replace a schedule."`
+	Show     objectCmd[scheduleRow, named]         `cmd:"" at:"schedules/*" help:"Show a schedule, its next ticks, and why it starts nothing."`
+	Put      objectCmd[scheduleRow, scheduleFlags] `cmd:"" at:"PUT schedules/*" help:"Create or replace a schedule."`
 	Remove   removeCmd[names]                      `cmd:"" at:"DELETE schedules/*" help:"Delete schedules; their runs go on."`
-	Pause    updateCmd[scheduleRow, namedNote]     `cmd:"" at:"POST schedules/*/pause" help:"Stop a schedule until it is resumed."`
-	Resume   updateCmd[scheduleRow, named]         `cmd:"" at:"POST schedules/*/resume" help:"Let a paused schedule go on with its next tick."`
+	Pause    objectCmd[scheduleRow, namedNote]     `cmd:"" at:"POST schedules/*/pause" help:"Stop a schedule until it is resumed."`
+	Resume   objectCmd[scheduleRow, named]         `cmd:"" at:"POST schedules/*/resume" help:"Let a paused schedule go on with its next tick."`
 	Trigger  changeCmd[named]                      `cmd:"" at:"POST schedules/*/trigger" says:"$runId" help:"Start a run of a schedule now."`
 	Backfill backfillScheduleCmd                   `cmd:"" at:"POST schedules/*/backfill" help:"Start runs for ticks of the past, or end that."`
 	Ticks    listCmd[tickRow, named]               `cmd:"" at:"schedules/*/ticks" help:"List what was decided about the ticks of a schedule."`

@@ -17,7 +17,7 @@ import (
 )
 
 type statsCmd struct {
-	Now      showCmd[gaugesRow, none]   `cmd:"" at:"stats/now" help:"Count the open runs and the queue."`
+	Now      objectCmd[gaugesRow, none] `cmd:"" at:"stats/now" help:"Count the open runs and the queue."`
 	Runs     runStatsCmd                `cmd:"" at:"stats/runs" help:"Count runs in intervals of time."`
 	Steps    countsCmd[stepStatsRow]    `cmd:"" at:"stats/steps" help:"Count steps by their name."`
 	Failures countsCmd[failureStatsRow] `cmd:"" at:"stats/failures" help:"Count failed runs by the code of their error."`

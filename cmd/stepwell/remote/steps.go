@@ -16,8 +16,8 @@ import (
 )
 
 type stepsCmd struct {
-	List listCmd[stepRow, inRun]    `cmd:"" at:"runs/*/steps" help:"List the steps of a run in the order of their creation."`
-	Show showCmd[stepRow, stepArgs] `cmd:"" at:"runs/*/steps/*" help:"Show a step with its input and result."`
+	List listCmd[stepRow, inRun]      `cmd:"" at:"runs/*/steps" help:"List the steps of a run in the order of their creation."`
+	Show objectCmd[stepRow, stepArgs] `cmd:"" at:"runs/*/steps/*" help:"Show a step with its input and result."`
 }
 
 // stepArgs name a step.

@@ -13,11 +13,11 @@ import (
 
 type triggersCmd struct {
 	List    listCmd[triggerRow, none]        `cmd:"" at:"triggers" help:"List the triggers."`
-	Show    showCmd[triggerRow, named]       `cmd:"" at:"triggers/*" help:"Show a trigger, and what became of the last events."`
+	Show    objectCmd[triggerRow, named]     `cmd:"" at:"triggers/*" help:"Show a trigger, and what became of the last events."`
 	Put     putTriggerCmd                    `cmd:"" at:"PUT triggers/*" help:"Create or replace a trigger."`
 	Delete  removeCmd[names]                 `cmd:"" at:"DELETE triggers/*" help:"Delete triggers; their runs go on."`
-	Pause   updateCmd[triggerRow, namedNote] `cmd:"" at:"POST triggers/*/pause" help:"Stop a trigger until it is resumed."`
-	Resume  updateCmd[triggerRow, named]     `cmd:"" at:"POST triggers/*/resume" help:"Let a paused trigger go on with the next event."`
+	Pause   objectCmd[triggerRow, namedNote] `cmd:"" at:"POST triggers/*/pause" help:"Stop a trigger until it is resumed."`
+	Resume  objectCmd[triggerRow, named]     `cmd:"" at:"POST triggers/*/resume" help:"Let a paused trigger go on with the next event."`
 	History listCmd[triggerEventRow, named]  `cmd:"" at:"triggers/*/history" help:"List what became of the events of a trigger."`
 }
 
@@ -113,10 +113,10 @@ func (e triggerEventRow) columns() []field {
 }
 
 type collectionsCmd struct {
-	List  listCmd[collectionRow, none]       `cmd:"" at:"collections" help:"List the runs that collect starts."`
-	Show  showCmd[collectionRow, identified] `cmd:"" at:"collections/*" help:"Show a run that collects starts, and why it has not started."`
-	Flush changeCmd[identified]              `cmd:"" at:"POST collections/*/flush" says:"$id" help:"Start the run of a collection now."`
-	Drop  removeCmd[ids]                     `cmd:"" at:"DELETE collections/*" help:"Drop collections with their starts; their runs will never start."`
+	List  listCmd[collectionRow, none]         `cmd:"" at:"collections" help:"List the runs that collect starts."`
+	Show  objectCmd[collectionRow, identified] `cmd:"" at:"collections/*" help:"Show a run that collects starts, and why it has not started."`
+	Flush changeCmd[identified]                `cmd:"" at:"POST collections/*/flush" says:"$id" help:"Start the run of a collection now."`
+	Drop  removeCmd[ids]                       `cmd:"" at:"DELETE collections/*" help:"Drop collections with their starts; their runs will never start."`
 }
 
 // rule says how the starts are collected.
