@@ -16,7 +16,7 @@ import (
 )
 
 // newArchivingWorker returns a worker that archives ended runs in the bucket, and its log.
-func newArchivingWorker(t *testing.T, dsn string) (*program, *logBuffer) {
+func newArchivingWorker(t *testing.T, dsn string) (*program, *testdb.Log) {
 	t.Helper()
 	s := newServer(t, dsn, server.RoleWorker)
 	environment, err := readConfig([]string{
@@ -27,7 +27,7 @@ func newArchivingWorker(t *testing.T, dsn string) (*program, *logBuffer) {
 	}
 	s.config.AWS = environment.AWS
 	s.config.Retention, s.config.Archive = time.Nanosecond, "s3://"+s3test.Bucket+"/runs"
-	log := &logBuffer{}
+	log := &testdb.Log{}
 	s.logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	return s, log
 }
@@ -45,8 +45,8 @@ func TestServerArchivesToBucket(t *testing.T) { // sets the environment
 	for _, run := range d.runs {
 		d.add(t, eventlog.Request{RunID: run, Type: entities.EventRunCompleted})
 	}
-	var logs []*logBuffer
-	start := func(change func(*config)) (*program, *logBuffer, error) {
+	var logs []*testdb.Log
+	start := func(change func(*config)) (*program, *testdb.Log, error) {
 		s, log := newArchivingWorker(t, dsn)
 		s.config.AWS.Endpoint = bucket.Endpoint
 		change(&s.config)
@@ -73,7 +73,7 @@ func TestServerArchivesToBucket(t *testing.T) { // sets the environment
 		t.Fatal(err)
 	}
 	const failed = "level=ERROR msg=retention error="
-	log.waitFor(t, failed)
+	waitFor(t, log, failed)
 	s.stop(t.Context())
 	if strings.Count(log.String(), failed) != 1 || strings.Count(log.String(), "ended runs are kept until it is back") != 1 {
 		t.Errorf("want one warning and one error about the bucket:\n%s", log)

@@ -1,51 +1,28 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/server/servertest"
 )
 
 // canary marks all confidential data in the test below.
 const canary = "c4n4ry"
 
-// logBuffer is a log that may be read while it is written.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
-// waitFor waits for a text.
-func (b *logBuffer) waitFor(t *testing.T, text string) {
+// waitFor waits for a text in a log.
+func waitFor(t *testing.T, log *testdb.Log, text string) {
 	t.Helper()
-	for deadline := time.Now().Add(waitLimit); !strings.Contains(b.String(), text); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("the log has no %q: %s", text, b)
-		}
-	}
+	testdb.Eventually(t, text, func() bool { return log.Contains(text) })
 }
 
 // leakyFunction starts an endpoint that fails in every way, each time with the canary, before it behaves.
@@ -96,7 +73,7 @@ func replyWithCommands(c received, w http.ResponseWriter) {
 func TestTelemetryHasNoPayloads(t *testing.T) {
 	t.Parallel()
 	s, recorder := newTracedServer(t)
-	logged := &logBuffer{}
+	logged := &testdb.Log{}
 	s.config.LogLevel, s.config.APIKey = -4, "key-"+canary // slog.LevelDebug
 	var err error
 	if s.logger, err = s.config.newLogger(logged); err != nil {
@@ -120,7 +97,7 @@ func TestTelemetryHasNoPayloads(t *testing.T) {
 			"Authorization", "Bearer "+s.config.APIKey)
 	}
 	servertest.Request(t, "GET", "http://"+s.Addr()+"/v1/runs", "", "Authorization", "Bearer wrong-"+canary)
-	logged.waitFor(t, "route=/v1/hooks/:token/resume")
+	waitFor(t, logged, "route=/v1/hooks/:token/resume")
 	for !strings.Contains(fmt.Sprint(ask(t, s, "GET", "/v1/runs/"+id+"/hooks", "")), "choosy") {
 		time.Sleep(10 * time.Millisecond) // the test's own time limit
 	}

@@ -113,7 +113,7 @@ func serialOf(t *testing.T, client *http.Client, url string) int64 {
 // TestTLSCertificateIsReloaded: a renewed certificate is used without a restart, and a broken one is not used.
 func TestTLSCertificateIsReloaded(t *testing.T) {
 	t.Parallel()
-	files, log := newCertificateFiles(t), &logBuffer{}
+	files, log := newCertificateFiles(t), &testdb.Log{}
 	first := files.renew(t, 1)
 	s := newServer(t, testdb.New(t), server.RoleAPI)
 	s.logger = slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), log), nil))
