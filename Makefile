@@ -221,6 +221,11 @@ llms: ## Write bin/llms-full.txt, all documentation in one file, for models; doc
 	@mkdir -p bin
 	cat README.md docs/*.md > bin/llms-full.txt
 
+.PHONY: pictures
+pictures: ## Take the pictures of docs/dashboard.md from a server with invented runs
+	@scripts/need postgres chromium
+	E2E_PICTURES=$(CURDIR)/docs/images $(GO) test -count=1 ./e2e/ui -run '^TestPictures$$'
+
 ARCH ?= $(shell $(GO) env GOARCH)
 
 .PHONY: image
