@@ -69,6 +69,8 @@ test: build $(BUNDLE) $(UI) ## Run all checks: vet, the Node and Go tests, the d
 	cd bench && $(GO) vet ./...
 	$(GOTEST) -C bench -race -shuffle=on -timeout 5m ./...
 	cd examples/sdk-go && $(GO) vet ./...
+	cd site && $(GO) vet ./...
+	$(GOTEST) -C site -short -count=1 -timeout 5m ./...
 	@echo 'The slowest tests:'; sort -rn $(TIMES) | head -30
 
 # hostile needs all processors for what it measures, and runs alone.
@@ -206,6 +208,7 @@ lint: ## Run golangci-lint (the first run builds it, which takes minutes)
 	cd sdk/stepwellotel && $(LINT) run ./...
 	cd sdk/tests && $(LINT) run ./...
 	cd sdk/vet && $(LINT) run ./...
+	cd site && $(LINT) run ./...
 
 .PHONY: fmt
 fmt: ## Format the Go code
@@ -220,6 +223,24 @@ golden: ## Rewrite the golden files; review the diff afterwards
 llms: ## Write bin/llms-full.txt, all documentation in one file, for models; docs/llms.txt is its index
 	@mkdir -p bin
 	cat README.md docs/*.md > bin/llms-full.txt
+
+SITE     ?= bin/site
+SITE_URL ?= https://stepwell-dev.github.io/stepwell/
+
+.PHONY: site
+site: ## Make the documentation site in SITE (bin/site); VERSION=v0.1.0 adds a version to those in it
+	$(GO) -C site run . -out "$(abspath $(SITE))" -version "$(VERSION)" -url "$(SITE_URL)"
+
+.PHONY: site-test
+site-test: build $(UI) ## Test the documentation site in Chromium, and make the recording again (a minute)
+	@scripts/need postgres chromium python3
+	@mkdir -p $(dir $(TIMES))
+	$(GOTEST) -C site -count=1 -timeout 20m ./...
+
+.PHONY: recording
+recording: build ## Kill an order's app and server, and record what is seen: docs/images/recording.svg
+	@scripts/need postgres python3
+	$(GO) -C site run ./recording
 
 .PHONY: pictures
 pictures: ## Take the pictures of docs/dashboard.md from a server with invented runs
