@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +24,8 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"github.com/stepwell-dev/stepwell/site/cast"
 )
 
 // waitLimit limits each wait, for busy machines.
@@ -282,6 +285,9 @@ func TestVersionIsChosen(t *testing.T) {
 	choose := `(() => { const s = document.querySelector("select.version"); s.value = "v0.1"; s.dispatchEvent(new Event("change")); })()`
 	evaluate[chromedp.Void](b, choose)
 	b.until(`location.pathname === "/stepwell/v0.1/examples/order.html" && document.querySelector("select.version").value === "v0.1"`)
+	b.open("next/changelog.html")
+	b.until(`(() => { const r = document.querySelector("#site-pages [aria-current]").getBoundingClientRect();
+		return r.top > 0 && r.bottom < innerHeight && scrollY === 0; })()`) // the list is longer than the window
 	b.open("versions.html")
 	b.until(`document.querySelectorAll("main li").length === 3`)
 }
@@ -356,6 +362,46 @@ func TestPagesAreAccessible(t *testing.T) {
 				}
 				b.look(fmt.Sprintf("%s-%s-%d", strings.ReplaceAll(page, "/", "-"), scheme, width))
 			}
+		}
+	}
+}
+
+// TestRecordingShowsLinesInTime moves the animation to the time before and after each line, and looks at which lines can
+// be seen, and that the last of them is in the window.
+func TestRecordingShowsLinesInTime(t *testing.T) {
+	t.Parallel()
+	b := newTab(t)
+	file, err := os.Open(filepath.Join(repository, "docs", "images", "recording.cast"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close() //nolint:errcheck // it was read
+	recorded, err := cast.Read(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.open("next/images/recording.svg")
+	b.until(`document.getAnimations().length > 5`)
+	lines := recorded.Lines()
+	for i, l := range lines {
+		for _, after := range []time.Duration{-20 * time.Millisecond, 20 * time.Millisecond} {
+			now := max(0, l.At+after)
+			want := slices.IndexFunc(lines, func(l cast.Line) bool { return l.At > now })
+			if want < 0 {
+				want = len(lines)
+			}
+			seen := evaluate[[]float64](b, fmt.Sprintf(`(() => {
+				for (const a of document.getAnimations()) { a.pause(); a.currentTime = %d; }
+				const seen = [...document.querySelectorAll(".all text")].filter((e) => getComputedStyle(e).opacity === "1");
+				const bottom = document.documentElement.getBoundingClientRect().bottom;
+				return [seen.length, seen.at(-1)?.getBoundingClientRect().bottom - bottom, seen.at(-1)?.getBoundingClientRect().top];
+			})()`, now.Milliseconds()))
+			if int(seen[0]) != want || seen[1] > 0 || seen[2] < 0 {
+				t.Errorf("line %d, %s: %v of %d lines are seen, the last at %v and %v", i, now, seen[0], want, seen[1], seen[2])
+			}
+		}
+		if strings.Contains(l.Text, " Killed ") || strings.Contains(l.Text, "shipped the teapot") && l.At > 0 {
+			b.look(fmt.Sprintf("recording-%d", i))
 		}
 	}
 }

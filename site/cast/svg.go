@@ -53,7 +53,7 @@ func (r Recording) SVG(w io.Writer) error {
 	}{
 		Title: r.Title, Width: int(float64(r.Width)*charWidth) + 2*padding, Font: fontSize,
 		Height:  titleBar + r.Height*lineHeight + 2*gap,
-		Padding: padding, TitleBar: titleBar, Rows: r.Height * lineHeight, Total: fmt.Sprintf("%.1fs", total.Seconds()),
+		Padding: padding, TitleBar: titleBar, Rows: r.Height * lineHeight, Total: fmt.Sprintf("%dms", total.Milliseconds()),
 		Scrolls: []scroll{{"0%", 0}},
 	}
 	for i, l := range lines {

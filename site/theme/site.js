@@ -148,6 +148,10 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+// The list of pages shows the place of this one.
+const pages = document.getElementById("site-pages");
+pages.scrollTop = pages.querySelector("[aria-current]").offsetTop - pages.clientHeight / 2;
+
 // The same page in another version, or its first page.
 const link = document.querySelector(".version");
 if (typeof siteVersions !== "undefined" && siteVersions.length > 1) {
