@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/hex"
 	"net/http"
 	"os/exec"
 	"regexp"
@@ -25,7 +26,9 @@ func pythonSDK(t *testing.T, s *server, program ...string) *exec.Cmd {
 func TestPythonSDKDoesAllOnAServer(t *testing.T) {
 	t.Parallel()
 	skipIfShort(t)
-	for name, program := range map[string][]string{"called": {"live.py"}, "worker": {"live.py", "pull"}} {
+	for name, program := range map[string][]string{
+		"called": {"live.py"}, "worker": {"live.py", "pull"}, "encoded": {"live.py", "encoded"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newServer(t)
@@ -35,7 +38,27 @@ func TestPythonSDKDoesAllOnAServer(t *testing.T) {
 			}
 			t.Logf("%s", out)
 			s.verify(t)
+			if name == "encoded" {
+				s.hidesPayloads(t)
+			}
 		})
+	}
+}
+
+// hidesPayloads fails the test if the tables have texts of the payloads of live.py.
+func (s *server) hidesPayloads(t *testing.T) {
+	t.Helper()
+	dump, err := harness.Rows(t.Context(), s.dsn, "stepwell")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"by name", "cleaned up", "it is negative", "round 3", `"busy"`, `"paid"`, "not yet"} {
+		if strings.Contains(dump, text) || strings.Contains(dump, hex.EncodeToString([]byte(text))) {
+			t.Errorf("the tables have %q", text)
+		}
+	}
+	if n := strings.Count(dump, hex.EncodeToString([]byte("$codec"))); n < 500 {
+		t.Errorf("only %d payloads are encoded", n)
 	}
 }
 

@@ -234,6 +234,8 @@ const (
 	codeShutdown = "shutdown"
 	// codeUnknownStep means that the program lacks the step: it is an older one than the workflow, perhaps.
 	codeUnknownStep = "unknown_step"
+	// codeCodec means that the program cannot decode the payloads, since it lacks a key, perhaps.
+	codeCodec = "codec_failed"
 )
 
 // isRefusal reports whether the process has refused the call. Another one is called later, as if this one had not been
@@ -243,7 +245,7 @@ func (a answer) isRefusal() (reason string, ok bool) {
 		return "", false
 	}
 	switch f, _ := parseFailure(a, nil); f.Code {
-	case codeShutdown, codeUnknownStep:
+	case codeShutdown, codeUnknownStep, codeCodec:
 		return f.Message, true
 	default:
 		return "", false

@@ -49,7 +49,7 @@ func TestFailuresOfStepsAreRecorded(t *testing.T) {
 // attempt of a step nor holds a run.
 func TestARefusedCallIsNoAttempt(t *testing.T) {
 	t.Parallel()
-	for _, code := range []string{"shutdown", "unknown_step"} {
+	for _, code := range []string{"shutdown", "unknown_step", "codec_failed"} {
 		t.Run(code, func(t *testing.T) {
 			t.Parallel()
 			testRefusedCall(t, code)

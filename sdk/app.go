@@ -29,6 +29,7 @@ type App struct {
 	signingKeys string
 	unsigned    string // why calls are accepted without a signature; empty if they are not
 	publicURL   string
+	codec       Codec // nil: payloads are sent as they are
 	logger      *slog.Logger
 	now         func() time.Time
 	workflows   map[string]Definition
@@ -66,6 +67,9 @@ type AppConfig struct {
 	// HTTP sends the requests to the server. By default it is a client like [http.DefaultClient] that keeps more
 	// connections open.
 	HTTP *http.Client
+	// Codec transforms payloads before they leave the app, such as by encryption; nil by default. The app then tells the
+	// server no schemas, since they would describe what it cannot see.
+	Codec Codec
 	// Logger is [slog.Default] by default.
 	Logger *slog.Logger
 
@@ -93,8 +97,8 @@ type AppConfig struct {
 func NewApp(c AppConfig) *App {
 	a := &App{
 		name: c.Name, build: c.Build, signingKeys: c.SigningKeys, unsigned: c.Unsigned,
-		publicURL: c.PublicURL,
-		logger:    cmp.Or(c.Logger, slog.Default()), now: c.Now,
+		publicURL: c.PublicURL, codec: c.Codec,
+		logger: cmp.Or(c.Logger, slog.Default()), now: c.Now,
 		workflows: map[string]Definition{}, steps: map[string]Definition{},
 		calls: newCalls(), slots: cmp.Or(c.Slots, defaultSlots), serving: newServing(c),
 	}

@@ -72,7 +72,7 @@ func (s stepContext) call(ctx context.Context, fn func(context.Context) (json.Ra
 		return err
 	})
 	if o.err == nil {
-		o.err = checkSize("the output", len(o.output))
+		o.err = checkSize(s.app.codec, "the output", len(o.output))
 	}
 	return o
 }
@@ -133,10 +133,11 @@ func (s *inlineStep) once(
 	r.EndedAt = app.now()
 	written := store.writes()
 	if err == nil {
-		err = checkStore(s.known, written)
+		err = checkStore(app.codec, s.known, written)
 	}
 	if err == nil {
-		err = checkSize("the output with the input and what was stored", len(output)+s.input+sizeOfValues(written))
+		err = checkSize(app.codec, "the output with the input and what was stored",
+			len(output)+s.input+sizeOfValues(written))
 	}
 	if err == nil {
 		r.Output, r.Stored = output, written

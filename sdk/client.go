@@ -25,6 +25,7 @@ type Client struct {
 	base  *url.URL
 	key   string
 	http  *http.Client
+	codec Codec
 	pause func(failures int) time.Duration // how long to wait after a number of failures in a row
 }
 
@@ -38,6 +39,8 @@ type ClientConfig struct {
 	// must not limit the time of a request to less than a minute, which is how long an answer may take when a run is
 	// waited for.
 	HTTP *http.Client
+	// Codec transforms payloads before they leave the process, as that of the app does; nil by default.
+	Codec Codec
 }
 
 // ClientConfigFromEnv returns the configuration of the environment: STEPWELL_URL, which is http://127.0.0.1:8788 by
@@ -59,7 +62,7 @@ func NewClient(config ClientConfig) (*Client, error) {
 	own := *cmp.Or(config.HTTP, defaultClient())
 	// A redirect would turn a POST into a GET, or send the key to another server.
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Client{u, config.APIKey, &own, jittered}, nil
+	return &Client{u, config.APIKey, &own, config.Codec, jittered}, nil
 }
 
 func (c *Client) get(ctx context.Context, path string, query url.Values, into any) error {

@@ -43,9 +43,12 @@ func (a *App) Registration(url string) (id string, registration json.RawMessage,
 	}
 	d := deployment{url, build, []string{}, map[string]schemas{}}
 	for name, w := range a.workflows {
+		if d.Workflows = append(d.Workflows, name); a.codec != nil {
+			continue
+		}
 		input, _ := schema.Of(w.input) // types that are lost were refused
 		output, _ := schema.Of(w.output)
-		d.Workflows, d.Schemas[name] = append(d.Workflows, name), schemas{input, output}
+		d.Schemas[name] = schemas{input, output}
 	}
 	slices.Sort(d.Workflows)
 	registration, err = json.Marshal(d)

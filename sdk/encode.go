@@ -15,8 +15,8 @@ import (
 const longestOutput = 15 << 20
 
 // checkSize returns the permanent error of something that is too large for the server.
-func checkSize(what string, size int) error {
-	if size <= longestOutput {
+func checkSize(c Codec, what string, size int) error {
+	if size = grown(c, size); size <= longestOutput {
 		return nil
 	}
 	return Fail(codeTooLarge, fmt.Sprintf("%s has %d bytes, more than %d: store it elsewhere, and pass where",

@@ -41,8 +41,8 @@ func Heartbeat(ctx context.Context, progress any) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("encode the progress: %w", err)
-	case len(data) > mostProgress:
-		return fmt.Errorf("the progress has %d bytes; the limit is %d", len(data), mostProgress)
+	case grown(s.app.codec, len(data)) > mostProgress:
+		return fmt.Errorf("the progress has %d bytes; the limit is %d", grown(s.app.codec, len(data)), mostProgress)
 	case progress == nil:
 		data = nil
 	}

@@ -43,7 +43,7 @@ func (a *App) newHost(c call, lost func(error)) *callHost {
 	if server == "" && a.serving.signed {
 		server = strings.TrimSuffix(c.HooksURL, "hooks/")
 	}
-	client, err := NewClient(ClientConfig{server, c.Token, a.serving.http})
+	client, err := NewClient(ClientConfig{server, c.Token, a.serving.http, a.codec})
 	if err != nil || c.Token == "" {
 		return nil
 	}

@@ -157,7 +157,8 @@ func (a *App) execution(d Definition, c call) (*execution, error) {
 func (a *App) newExecution(d Definition, c call) *execution {
 	logger := a.logger.With("run", c.Run.ID, "workflow", c.Run.Workflow)
 	e := engine.New(c.Events, engine.Config{
-		Strict: a.serving.strict, Listen: listenEvery, Size: sizeOf,
+		Strict: a.serving.strict, Listen: listenEvery,
+		Size: func(command any) int { return grown(a.codec, sizeOf(command)) },
 		Differs: func(op *engine.Operation, logged engine.Event) {
 			logger.Warn("the input of a step is not the one in the log: make it from the workflow's input and results only",
 				"step", op.ID, "place", op.Place, "log", string(logged.Payload), "code", string(op.Input))

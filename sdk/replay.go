@@ -95,12 +95,19 @@ var worldEvents = []string{
 func (a *App) newReplay(log RunLog) (*replay, error) {
 	r := &replay{app: a, call: call{Type: typeCheck, Attempt: 1}}
 	r.call.Server.Features = append(slices.Clone(required), "continueAs", "reply")
-	if err := json.Unmarshal(log.Run, &r.call.Run); err != nil {
+	run, err := opened(a.codec, log.Run)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(run, &r.call.Run); err != nil {
 		return nil, err
 	}
 	for i, logged := range log.Events {
 		data, err := decode[engine.Data](logged.Data)
 		if err != nil {
+			return nil, err
+		}
+		if logged.Payload, err = opened(a.codec, logged.Payload); err != nil {
 			return nil, err
 		}
 		e := engine.Event{

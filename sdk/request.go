@@ -53,6 +53,7 @@ type apiRequest struct {
 	header       http.Header   // besides those of all requests
 	body         any           // encoded as JSON; nil for none
 	poll         time.Duration // how long the server waits before it answers; 0 if it is no long poll
+	sealed       bool          // payloads in the answer stay as they are
 }
 
 // do sends a request, and decodes the answer into a value unless that is nil. It repeats the request if there is no
@@ -64,6 +65,9 @@ func (c *Client) do(ctx context.Context, r apiRequest, into any) error {
 		var err error
 		if body, err = json.Marshal(r.body); err != nil {
 			return fmt.Errorf("encode the request: %w", err)
+		}
+		if body, err = c.sealRequest(r, body); err != nil {
+			return err
 		}
 	}
 	uncertain := false
@@ -101,6 +105,11 @@ func (c *Client) once(ctx context.Context, r apiRequest, body []byte, into any) 
 	}
 	if into == nil {
 		return nil
+	}
+	if !r.sealed {
+		if answer, err = opened(c.codec, answer); err != nil {
+			return err
+		}
 	}
 	if err := json.Unmarshal(answer, into); err != nil {
 		return fmt.Errorf("decode the answer of %s: is it a Stepwell server? (%w)", c.base.Redacted(), err)

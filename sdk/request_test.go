@@ -105,7 +105,7 @@ func newTestClient(t *testing.T, h http.Handler) *Client {
 	t.Helper()
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
-	c, err := NewClient(ClientConfig{s.URL + "/", "key", s.Client()})
+	c, err := NewClient(ClientConfig{URL: s.URL + "/", APIKey: "key", HTTP: s.Client()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,9 @@ type call struct {
 	Keep  string `json:"keep"`
 	// trace is the trace context of the call, which its header has.
 	trace TraceContext
-	Step  struct {
+	// unreadable is why its payloads cannot be decoded.
+	unreadable error
+	Step       struct {
 		ID       string          `json:"id"`
 		Name     string          `json:"name"`
 		Input    json.RawMessage `json:"input"`
@@ -122,7 +124,7 @@ func (a *App) serve(w http.ResponseWriter, r *http.Request) {
 	var c call
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, longestCall))
 	if err == nil {
-		c, err = decodeCall(body)
+		c, err = a.decodeCall(body)
 		c.trace = TraceContext{r.Header.Get("Traceparent"), r.Header.Get("Tracestate")}
 	}
 	if err != nil {
@@ -133,14 +135,28 @@ func (a *App) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // decodeCall decodes the body of a call.
-func decodeCall(body []byte) (c call, err error) {
+func (a *App) decodeCall(body []byte) (c call, err error) {
+	plain, unreadable := opened(a.codec, body)
+	if unreadable == nil {
+		body = plain
+	}
+	c.unreadable = unreadable
 	c.Events = make([]engine.Event, 0, min(bytes.Count(body, []byte(`"seq":`)), mostEvents))
 	err = json.Unmarshal(body, &c)
 	return c, err
 }
 
 // reply answers a call. The context ends when the answer is not wanted any more.
-func (a *App) reply(ctx context.Context, c call) reply {
+func (a *App) reply(ctx context.Context, c call) reply { return a.sealed(ctx, c, a.plainReply(ctx, c)) }
+
+func (a *App) plainReply(ctx context.Context, c call) reply {
+	switch {
+	case c.unreadable == nil:
+	case c.Type == "step": // no attempt is counted
+		return errorReply(http.StatusServiceUnavailable, encodeError(c.unreadable))
+	default: // the run is blocked
+		return errorReply(http.StatusInternalServerError, encodeError(c.unreadable))
+	}
 	switch c.Type {
 	case "workflow":
 		return a.serveWorkflow(ctx, c)

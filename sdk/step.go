@@ -70,7 +70,7 @@ func (s *Step[I, O]) Go(w *Context, in I, options ...StepOption) *Future[O] {
 	if err != nil {
 		return failed[O](fmt.Errorf("encode the input of step %s: %w", s.name, err))
 	}
-	if err := checkSize("the input of step "+s.name, len(input)); err != nil {
+	if err := checkSize(w.exec.app.codec, "the input of step "+s.name, len(input)); err != nil {
 		return failed[O](err)
 	}
 	op := &engine.Operation{

@@ -75,7 +75,7 @@ const (
 )
 
 // checkStore returns a permanent error if a store with the known values cannot have those that are written.
-func checkStore(known, written map[string]json.RawMessage) error {
+func checkStore(c Codec, known, written map[string]json.RawMessage) error {
 	after := map[string]json.RawMessage{}
 	maps.Copy(after, known)
 	maps.Copy(after, written)
@@ -85,7 +85,7 @@ func checkStore(known, written map[string]json.RawMessage) error {
 		problem = fmt.Sprintf("the store would have %d keys; the limit is %d", n, mostKeys)
 	}
 	for key, value := range written {
-		length, size := utf8.RuneCountInString(key), len(value)
+		length, size := utf8.RuneCountInString(key), grown(c, len(value))
 		switch {
 		case key == "" || !utf8.ValidString(key) || strings.ContainsFunc(key, unicode.IsControl):
 			problem = fmt.Sprintf("the key %q of the store is empty, or has control characters or invalid UTF-8", key)
@@ -145,7 +145,7 @@ func (w *Context) load(key string) (json.RawMessage, bool) {
 
 func (w *Context) save(key string, value json.RawMessage) {
 	w.co.Check()
-	if err := checkStore(w.exec.snapshot(), map[string]json.RawMessage{key: value}); err != nil {
+	if err := checkStore(w.exec.app.codec, w.exec.snapshot(), map[string]json.RawMessage{key: value}); err != nil {
 		panic(err)
 	}
 	id := w.co.Scope.ID("set:" + key)

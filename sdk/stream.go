@@ -181,6 +181,10 @@ func (f *follower) read(ctx context.Context, yield func(json.RawMessage) (bool, 
 
 // take passes a chunk on.
 func (f *follower) take(data []byte, yield func(json.RawMessage) (bool, error)) error {
+	data, err := opened(f.c.codec, data)
+	if err != nil {
+		return err
+	}
 	var chunk struct{ Value, Text json.RawMessage }
 	if err := json.Unmarshal(data, &chunk); err != nil {
 		return fmt.Errorf("decode what %s has sent: is it a Stepwell server? (%w)", f.c.base.Redacted(), err)

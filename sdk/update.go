@@ -104,7 +104,7 @@ func (u Update[I, O]) answer(w *Context, a messageAnswer) error {
 		panic("the server does not offer reply, which answers to updates need: upgrade the server")
 	}
 	id := engine.ReplyID(u.Inbox, u.ID)
-	switch size := len(a.Output) + len(a.Error); {
+	switch size := grown(w.exec.app.codec, len(a.Output)+len(a.Error)); {
 	case w.exec.replied[id]:
 		return Fail("already_answered", fmt.Sprintf("update %s of inbox %s is answered already", u.ID, u.Inbox))
 	case size > longestReply:

@@ -169,7 +169,7 @@ func (w *worker) ask(ctx context.Context, wait time.Duration, registration json.
 	if err != nil {
 		return taken{}, fmt.Errorf("encode the request: %w", err)
 	}
-	r := apiRequest{method: http.MethodPost, path: apiPath("work"), body: b, poll: wait}
+	r := apiRequest{method: http.MethodPost, path: apiPath("work"), body: b, poll: wait, sealed: true}
 	if err = w.client.once(ctx, r, text, &got); errors.Is(err, context.DeadlineExceeded) {
 		err = w.client.lost(err)
 	}
@@ -202,7 +202,7 @@ func (w *worker) take(ctx context.Context, got taken) {
 		}
 	}
 	for _, t := range got.Calls {
-		c, err := decodeCall(t.Body)
+		c, err := w.app.decodeCall(t.Body)
 		if err != nil {
 			w.app.logger.ErrorContext(ctx, "read a call", "error", err) // the server makes it again
 			continue

@@ -270,7 +270,7 @@ func (d *Workflow[I, O]) Child(w *Context, in I, options ...ChildOption) *Future
 	if err != nil {
 		return failed[O](fmt.Errorf("encode the input of workflow %s: %w", d.name, err))
 	}
-	if err := checkSize("the input of workflow "+d.name, len(input)); err != nil {
+	if err := checkSize(w.exec.app.codec, "the input of workflow "+d.name, len(input)); err != nil {
 		return failed[O](err)
 	}
 	c := startChild{Type: "startChild", Workflow: d.name, Input: input, At: engine.Caller(), grace: defaultChildGrace}

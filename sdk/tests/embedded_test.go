@@ -55,6 +55,11 @@ func nothing(context.Context) {}
 // embed starts a server with the app in this process, which ends with the test, and returns its client.
 func embed(t *testing.T, schema string, app *stepwell.App) *stepwell.Client {
 	t.Helper()
+	return embeddedClient(t, embedServer(t, schema, app))
+}
+
+func embedServer(t *testing.T, schema string, app *stepwell.App) *embedded.Server {
+	t.Helper()
 	s, err := embedded.Start(t.Context(), embedded.Config{
 		DatabaseURL: databaseURL, Schema: schema, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}, app)
@@ -66,7 +71,7 @@ func embed(t *testing.T, schema string, app *stepwell.App) *stepwell.Client {
 			t.Error(err)
 		}
 	})
-	return embeddedClient(t, s)
+	return s
 }
 
 func embeddedClient(t *testing.T, s *embedded.Server) *stepwell.Client {

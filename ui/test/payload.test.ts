@@ -2,7 +2,7 @@ import { test } from "node:test";
 import assert from "node:assert/strict";
 import { failureOf } from "../src/lib/failure";
 import { parentsOf, piecesOf, search, type Place } from "../src/lib/jsonsearch";
-import { parseJson, treeRows, writeJson } from "../src/lib/jsontext";
+import { encodedBy, parseJson, treeRows, writeJson } from "../src/lib/jsontext";
 import { isStack, linesOf } from "../src/lib/stack";
 
 function found(text: string, words: string): Place[] {
@@ -77,4 +77,12 @@ test("an error is read from its payload, of every kind of app", () => {
   assert.deepEqual(read('{"message":"no","details":[1]}'), ["", "no", "", "[1]"]);
   assert.deepEqual(read('"only a text"'), ["", "only a text", "", ""]);
   for (const other of ["1", "{}", '{"message":1}', "[]"]) assert.equal(read(other), null);
+});
+
+test("what an app has encoded is known, wherever it is", () => {
+  const sealed = '{"$codec":"aes-256-gcm/k1","data":"AA=="}';
+  for (const [text, want] of [
+    [sealed, "aes-256-gcm/k1"], [`{"message":"x","details":${sealed}}`, "aes-256-gcm/k1"], [`[1,{"a":[${sealed}]}]`, "aes-256-gcm/k1"],
+    ['{"$codec":"x"}', ""], ['{"$codec":7,"data":"AA=="}', ""], ['{"a":"$codec","data":1}', ""], ["[]", ""],
+  ]) assert.equal(encodedBy(parseJson(text!)), want, text);
 });

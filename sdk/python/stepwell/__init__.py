@@ -13,12 +13,13 @@ from .execution import RunInfo
 from .hooks import Approval, Hook, Signal, Update, Vote
 from .loop import Future
 from .run import Run, SyncRun, cel
+from .sealing import Codec, CodecFailed
 from .serving import asgi, serve, wsgi
 from .steps import StepContext, context
 from .worker import Worker, work
 
 __all__ = [
-    "APIError", "App", "Approval", "Blocked", "Cancelled", "ChildFailed", "Client", "FatalError", "Future", "Hook",
+    "APIError", "App", "Approval", "Blocked", "Cancelled", "ChildFailed", "Client", "Codec", "CodecFailed", "FatalError", "Future", "Hook",
     "Misuse", "Rejected", "Response", "RetryableError", "Run", "RunCancelled", "RunFailed", "RunHandle", "RunInfo", "Signal",
     "StartOptions", "Step", "StepContext", "StepFailed", "StepOptions", "StepOver", "StepwellError", "SyncRun", "TokenTaken",
     "Undecodable", "Unencodable", "Update", "Vote", "Worker", "Workflow", "asgi", "cel", "context", "serve", "step",

@@ -19,6 +19,7 @@ from .engine import Engine, Event
 from .errors import Blocked, FatalError, RetryableError, StepOver, StepwellError, Unencodable, as_json
 from .execution import Execution, RunInfo
 from .asking import step_error
+from .sealing import Codec, CodecFailed, Sealer, opened
 from .steps import Tell, perform
 from .stream import Send, Sender, Writes
 
@@ -46,15 +47,16 @@ class App:
     Calls must be signed with one of `signing_keys`: up to two, separated by a comma, by default those of
     STEPWELL_SIGNING_KEYS. Without any, `unsigned` must say why that is right; a worker needs neither. `server` is the
     server's address, for logs of more than 1,000 events; by default that of STEPWELL_URL. With `strict_inputs`, a run
-    is blocked if a step's input is not the one in its log; otherwise that is logged.
+    is blocked if a step's input is not the one in its log; otherwise that is logged. A `codec` transforms payloads before
+    they leave the app, such as by encryption: see sealing.Codec.
     """
 
     def __init__(
         self, name: str, *, signing_keys: str | None = None, unsigned: str = "", server: str = "",
-        strict_inputs: bool = False,
+        strict_inputs: bool = False, codec: Codec | None = None,
     ) -> None:  # fmt: skip
         keys = signing_keys if signing_keys is not None else os.environ.get("STEPWELL_SIGNING_KEYS", "")
-        self.name, self.server, self.strict_inputs = name, server, strict_inputs
+        self.name, self.server, self.strict_inputs, self.codec = name, server, strict_inputs, codec
         self.keys = signature.parse_keys(keys) if keys else []
         self.unsigned = unsigned
         self.workflows: dict[str, Workflow[Any]] = {}
@@ -155,23 +157,35 @@ class App:
             return refusal(503, "the app is stopping", "shutdown")
         try:
             call = codec.loads(body)
-            kind = call["type"]
-            if kind == "step":
-                tell = tell or contract.heartbeats(call, self.server, bool(self.keys))
-                return self._perform(call, tell, self._sender(call, send))
-            if kind == "workflow":
-                limit = in_time or _for(BEGINNING)
-                return self._shared((call["invocation"], call.get("attempt") or 1), lambda: self._invoke(call, limit, send))
-            if kind == "check":
-                return self._check(call)
+            if b'"$codec"' in body:
+                call = opened(self.codec, call)
+            r = self._answer(call, in_time, tell, send)
+            writes = r.headers["Content-Type"] == STEP_OUTPUT
+            return Response(r.status, Sealer(self.codec).answer(call, r.status, r.body, writes), r.headers)
+        except CodecFailed as e:  # the server calls again, and counts no attempt of a step
+            logger.error("a call cannot be answered: %s", e.message)
+            return refusal(503 if call["type"] == "step" else 500, e.message, e.code)
         except (StepwellError, KeyError, TypeError) as e:
             return refusal(400, f"this is no call of the function contract: {e!r}")
+
+    def _answer(
+        self, call: dict[str, Any], in_time: Callable[[], bool] | None, tell: Tell | None, send: Send | None
+    ) -> Response:
+        kind = call["type"]
+        if kind == "step":
+            tell = tell or contract.heartbeats(call, self.server, bool(self.keys), self.codec)
+            return self._perform(call, tell, self._sender(call, send))
+        if kind == "workflow":
+            limit = in_time or _for(BEGINNING)
+            return self._shared((call["invocation"], call.get("attempt") or 1), lambda: self._invoke(call, limit, send))
+        if kind == "check":
+            return self._check(call)
         return refusal(400, f"unknown type of call {kind!r}")
 
     def _sender(self, call: dict[str, Any], send: Send | None) -> Sender:
         if send:
             return Sender(send, every=0)
-        return Sender(contract.stream_sender(call, self.server, bool(self.keys)))
+        return Sender(contract.stream_sender(call, self.server, bool(self.keys), self.codec))
 
     def _shared(self, id: tuple[str, int], invoke: Callable[[], Response]) -> Response:
         """Lets copies of one call, which proxies may send, share one execution and its answer."""
@@ -220,11 +234,11 @@ class App:
             raise Blocked(f"app {self.name} has no workflow {call['run']['workflow']!r}", "unknown_workflow")
         contract.check_features(call)
         server = contract.server_of(call, self.server, bool(self.keys))
-        events = [Event(e) for e in contract.whole_log(call, server)]
+        events = [Event(e) for e in contract.whole_log(call, server, self.codec)]
         engine = Engine(events, call.get("known") or 0, self.strict_inputs)
         execution = Execution(engine, RunInfo.of(call), call["server"]["features"])
         got = execution.run(workflow, call["run"].get("input"), in_time)
-        self._write(execution.writes, send or contract.stream_sender(call, self.server, bool(self.keys)))
+        self._write(execution.writes, send or contract.stream_sender(call, self.server, bool(self.keys), self.codec))
         for op, logged in engine.differing:
             logger.warning(
                 "run %s: the input of %s at %s is not the one in the log: make it from the input and results only",

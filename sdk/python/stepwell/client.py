@@ -17,6 +17,7 @@ from . import codec
 from .definition import Seconds, Workflow, seconds
 from .errors import StepwellError
 from .loop import duration
+from .sealing import Codec, Sealer, opened
 
 O = TypeVar("O")
 T = TypeVar("T")
@@ -144,7 +145,7 @@ class RunHandle(Generic[O]):
         """Votes on an approval by the ID of its hook: "approve" or "reject"."""
         vote = {"decision": decision, "as": by, "comment": comment, "form": codec.to_json(form)}
         body = {"payload": {name: value for name, value in vote.items() if value}}
-        self._client.request("POST", self._path("hooks", approval, "resume"), body, repeat=False)
+        self._client.send("POST", self._path("hooks", approval, "resume"), body, repeat=False)  # the server counts votes
 
     def store(self) -> dict[str, Any]:
         """Returns the values of the run's store."""
@@ -184,12 +185,13 @@ class Client:
     """A client. The address and the key are by default those of STEPWELL_URL and STEPWELL_API_KEY.
 
     Requests that get no answer are repeated, if that is safe. Raises APIError if the server refuses one, and OSError if
-    none can be reached. It may be used by several threads.
+    none can be reached. It may be used by several threads. The `codec` is that of the app, if it has one.
     """
 
-    def __init__(self, url: str = "", api_key: str = "") -> None:
+    def __init__(self, url: str = "", api_key: str = "", *, codec: Codec | None = None) -> None:
         self.url = (url or os.environ.get("STEPWELL_URL", "http://127.0.0.1:8788")).rstrip("/")
         self.api_key = api_key or os.environ.get("STEPWELL_API_KEY", "")
+        self.codec = codec
 
     @overload
     def start(self, workflow: Workflow[O], input: Any = None, **options: Any) -> RunHandle[O]:
@@ -256,7 +258,7 @@ class Client:
                         if field == "id":
                             id = value
                         elif field == "data":
-                            yield codec.loads(value.encode())
+                            yield opened(self.codec, codec.loads(value.encode()))
                             last, failures = id, 0
                 failures += 1  # it ended without the event
             except urllib.error.HTTPError as e:
@@ -271,12 +273,16 @@ class Client:
                 raise ConnectionError(f"GET {path}: no answer of {self.url}")
             time.sleep(min(0.1 * 2**failures, 2))
 
-    def request(
+    def request(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
+        """Sends any request of docs/api.md, and returns the JSON of its answer. The options are those of send."""
+        return opened(self.codec, self.send(method, path, Sealer(self.codec).request(path, body), **options))
+
+    def send(
         self, method: str, path: str, body: Any = None, *, query: Mapping[str, str] | None = None, poll: float = 0,
         repeat: bool = True,
         timeout: float = _TIMEOUT, headers: Mapping[str, str] | None = None,
     ) -> Any:  # fmt: skip
-        """Sends any request of docs/api.md, and returns the JSON of its answer."""
+        """Is request, but leaves payloads as they are."""
         url = f"{self.url}{path}" + (f"?{urlencode(query)}" if query else "")
         headers = {"Content-Type": "application/json", "User-Agent": _USER_AGENT, **(headers or {})}
         if self.api_key:

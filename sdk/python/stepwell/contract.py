@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 
 from . import codec
 from .errors import Blocked, FatalError, StepOver, StepwellError
+from .sealing import Codec, Sealer, opened
 from .stream import Send
 
 # LONGEST_CALL is the size limit of a call in bytes: a log of 1,000 events and an input of 16 MiB fit into it.
@@ -31,7 +32,7 @@ def check_features(call: dict[str, Any]) -> None:
         )
 
 
-def whole_log(call: dict[str, Any], server: str) -> list[dict[str, Any]]:
+def whole_log(call: dict[str, Any], server: str, sealing: Codec | None = None) -> list[dict[str, Any]]:
     """Returns all events of a call's log. What does not fit into the call is read from the server."""
     events = list(call["events"])
     if call.get("after"):
@@ -39,7 +40,7 @@ def whole_log(call: dict[str, Any], server: str) -> list[dict[str, Any]]:
             raise Blocked(
                 "the log is longer than the call: set STEPWELL_URL, so that the rest can be read", "unsupported"
             )
-        events.extend(_rest(call, server))
+        events.extend(opened(sealing, list(_rest(call, server))))
     return events
 
 
@@ -66,7 +67,9 @@ def _read(url: str, token: str) -> Any:
         raise Blocked(f"the rest of the log cannot be read from {url}: {e}", "log_unreadable") from None
 
 
-def heartbeats(call: dict[str, Any], configured: str, signed: bool) -> Callable[[Any], None]:
+def heartbeats(
+    call: dict[str, Any], configured: str, signed: bool, sealing: Codec | None = None
+) -> Callable[[Any], None]:
     """Returns what sends heartbeats of a step's call. It raises StepOver if the server says that the call is over."""
     server = server_of(call, configured, signed)
     offered = (call.get("server") or {}).get("features") or []
@@ -76,7 +79,8 @@ def heartbeats(call: dict[str, Any], configured: str, signed: bool) -> Callable[
             return
         url = f"{server.rstrip('/')}/v1/runs/{call['run']['id']}/call/heartbeat"
         headers = {"Authorization": f"Bearer {call['token']}", "Content-Type": "application/json"}
-        request = urllib.request.Request(url, codec.dumps({"progress": progress}), headers, method="POST")
+        data = codec.dumps(Sealer(sealing).request(url, {"progress": progress}))
+        request = urllib.request.Request(url, data, headers, method="POST")
         try:
             urllib.request.urlopen(request, timeout=HEARTBEAT_TIMEOUT).close()
         except urllib.error.HTTPError as e:
@@ -91,7 +95,7 @@ def heartbeats(call: dict[str, Any], configured: str, signed: bool) -> Callable[
     return tell
 
 
-def stream_sender(call: dict[str, Any], configured: str, signed: bool) -> Send:
+def stream_sender(call: dict[str, Any], configured: str, signed: bool, sealing: Codec | None = None) -> Send:
     """Returns what writes to streams of a call's run."""
     server = server_of(call, configured, signed)
     offered = (call.get("server") or {}).get("features") or []
@@ -104,8 +108,9 @@ def stream_sender(call: dict[str, Any], configured: str, signed: bool) -> Send:
             )
         url = f"{server.rstrip('/')}/v1/runs/{call['run']['id']}/call/stream"
         headers = {"Authorization": f"Bearer {call['token']}", "Content-Type": "application/json"}
+        data = codec.dumps(Sealer(sealing).request(url, write))
         for attempt in range(1, _ATTEMPTS + 1):
-            request = urllib.request.Request(url, codec.dumps(write), headers, method="POST")
+            request = urllib.request.Request(url, data, headers, method="POST")
             try:
                 urllib.request.urlopen(request, timeout=TIMEOUT).close()
                 return

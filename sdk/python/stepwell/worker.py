@@ -107,7 +107,7 @@ class Worker:
         if registration is not None:
             body["registration"] = registration
         timeout = _PATIENCE if hand else wait + _PATIENCE
-        got = self._client.request("POST", "/v1/work", body, repeat=False, timeout=timeout)
+        got = self._client.send("POST", "/v1/work", body, repeat=False, timeout=timeout)
         with self._changed:
             for id in got["over"]:
                 if id in self._hand:
@@ -137,7 +137,7 @@ class Worker:
         server = Client(self._client.url, call["token"])
         while self._hand.get(call["invocation"]):
             try:
-                server.request("POST", f"/v1/runs/{call['run']['id']}/call/answer", answer)
+                server.send("POST", f"/v1/runs/{call['run']['id']}/call/answer", answer)
                 return
             except APIError as e:
                 if e.status < 500 and e.status not in (408, 429):

@@ -1,6 +1,6 @@
 """Runs workflows of all kinds on a real server, and compares what comes of them with what must.
 
-It needs the server's STEPWELL_URL, STEPWELL_API_KEY with the role admin, and its STEPWELL_SIGNING_KEYS.
+With the argument encoded, payloads are. It needs the server's STEPWELL_URL, STEPWELL_API_KEY with the role admin, and its STEPWELL_SIGNING_KEYS.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, Callable
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import stepwell  # noqa: E402
+from scrambling import Scrambling  # noqa: E402
 from stepwell.testing import replay  # noqa: E402
 from stepwell import (
     ChildFailed,
@@ -31,8 +32,9 @@ from stepwell import (
     SyncRun,
 )  # noqa: E402
 
-app = stepwell.App("live", strict_inputs=True)
-client = Client()
+encoded = Scrambling("k2", "k1") if "encoded" in sys.argv else None
+app = stepwell.App("live", strict_inputs=True, codec=encoded)
+client = Client(codec=Scrambling("k1", "k2") if encoded else None)
 executed: list[str] = []  # keys of attempts
 
 
@@ -111,7 +113,8 @@ def values(run: SyncRun) -> list[Any]:
 @app.workflow
 async def outside(run: Run, order: str) -> list[Any]:
     notes = run.inbox("notes", str)
-    paid = run.signal("order.paid", dict, condition=f"data.order == {stepwell.cel(order)}")
+    condition = "" if encoded else f"data.order == {stepwell.cel(order)}"  # the server evaluates it
+    paid = run.signal("order.paid", dict, condition=condition)
     hook = run.hook("decision", bool, token=f"decide-{order}", metadata={"question": "?"})
     got: list[Any] = [
         await notes.receive(),
@@ -226,7 +229,8 @@ def meet_outside() -> None:
     run.send("notes", "b")
     opened = [e for e in run.events() if e["type"] == "hook_created"]
     until("the hook is open", lambda: any(e.get("correlationId") == "decision" for e in run.events()))
-    client.signal("order.paid", {"order": "8", "cents": 1})
+    if not encoded:
+        client.signal("order.paid", {"order": "8", "cents": 1})
     client.signal("order.paid", {"order": "7", "cents": 25})
     client.resume("decide-7", True)
     until("the approval is open", lambda: any(e.get("correlationId") == "approval" for e in run.events()))
@@ -263,7 +267,7 @@ def meet_check(url: str) -> None:
     """Replays an open run with the code that there is, and with other code, before it goes there."""
     run = client.start(waiting)
     until("it waits", lambda: any(e["type"] == "wait_created" for e in run.events()))
-    other = stepwell.App("other")  # signed, as the first one
+    other = stepwell.App("other", codec=encoded)  # signed, as the first one
     attempts: list[str] = []
 
     @other.step(name="work")

@@ -137,6 +137,18 @@ export function member(v: JsonValue | undefined, key: string): JsonValue | undef
   return v?.kind === "object" ? v.entries.findLast((e) => e.key === key)?.value : undefined;
 }
 
+// encodedBy returns what an app has encoded a value with, or the first encoded part of it; empty if there is none.
+export function encodedBy(v: JsonValue | undefined): string {
+  const name = member(v, "$codec");
+  if (name?.kind === "string" && member(v, "data")) return JSON.parse(name.text) as string;
+  const parts = v?.kind === "object" ? v.entries.map((e) => e.value) : v?.kind === "array" ? v.items : [];
+  for (const part of parts) {
+    const found = encodedBy(part);
+    if (found) return found;
+  }
+  return "";
+}
+
 // writeJson returns a value as text, indented by two spaces a level, or without white space.
 export function writeJson(v: JsonValue, indent = true, level = 0): string {
   if (v.kind !== "array" && v.kind !== "object") return v.text;

@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { callBytes, callText, doorOf } from "../api";
 import { failureOf, type Failure } from "../lib/failure";
-import { formatBytes, hexLine, member, parseJson, writeJson, type JsonValue } from "../lib/jsontext";
+import { encodedBy, formatBytes, hexLine, member, parseJson, writeJson, type JsonValue } from "../lib/jsontext";
 import { useResource } from "../resource";
 import { may } from "../session";
 import { Copy } from "./copy";
@@ -35,6 +35,7 @@ export function Payload(p: PayloadProps) {
   const encoding = textOf(member(event.data.value, "encoding"));
   const value = member(event.data.value, "payload");
   if (encoding === "none") return <p class="quiet">None.</p>;
+  const codec = encodedBy(value);
   const truncated = member(event.data.value, "truncated") !== undefined;
   const failure = /_(failed|retrying)$/.test(textOf(member(event.data.value, "type"))) ? failureOf(value) : null;
   const view = chosen.value ?? (failure ? "Error" : "Tree");
@@ -46,7 +47,7 @@ export function Payload(p: PayloadProps) {
         <div class="segmented" role="group" aria-label="Form of the payload">
           {views.map((v) => <button type="button" aria-pressed={view === v} onClick={() => (chosen.value = v)}>{v}</button>)}
         </div>
-        <span class="quiet">{encoding}</span>
+        <span class="quiet">{codec ? `encoded by ${codec}: only the app can read it` : encoding}</span>
         <span class="payload-out"><Copy text={async () => textIn(await stored())} label="Copy" what="the payload as it is stored" />
           <a class="button" href={doorOf(p.project, "GET /v1/runs/{id}/events/{seq}/payload", { path })} download={`${p.run}-${p.seq}`}>Download</a></span>
       </div>

@@ -9,6 +9,7 @@ from .. import codec
 from ..app import App
 from ..definition import Seconds, Workflow, seconds
 from ..errors import StepwellError
+from ..sealing import opened
 from .memory import FEATURES, Memory, OpenHook, OpenStep, Rejected, Run, length
 
 # GIVEN_UP is after how many failed invocations in a row a run is called no more: the real server goes on.
@@ -38,7 +39,7 @@ class TestRun:
         """The error of a run that has failed, as JSON."""
         if self._run.status != "failed":
             raise AssertionError(f"run {self.id} is {self.status}: {self._run.last_error}")
-        error: dict[str, Any] = self._run.output
+        error: dict[str, Any] = self._opened(self._run.output)
         return error
 
     @property
@@ -48,7 +49,7 @@ class TestRun:
 
     @property
     def store(self) -> dict[str, Any]:
-        return dict(self._run.store)
+        return {key: self._opened(value) for key, value in self._run.store.items()}
 
     @property
     def attributes(self) -> dict[str, str]:
@@ -79,7 +80,7 @@ class TestRun:
             waits = [*run.steps, *run.waits, *run.hooks]
             why = run.last_error or run.output or f"it waits for {', '.join(waits) or 'nothing'}"
             raise AssertionError(f"run {run.id} of {run.workflow} is {run.status}: {why}")
-        return codec.from_json(type, run.output)
+        return codec.from_json(type, self._opened(run.output))
 
     @property
     def continued(self) -> TestRun | None:
@@ -89,7 +90,10 @@ class TestRun:
     def stream(self, name: str, type: Any = Any) -> list[Any]:
         """Returns what the run has written to a stream."""
         stream = self._run.streams.get(name)
-        return [codec.from_json(type, chunk) for chunk in stream.chunks] if stream else []
+        return [codec.from_json(type, self._opened(chunk)) for chunk in stream.chunks] if stream else []
+
+    def _opened(self, plain: Any) -> Any:
+        return opened(self._environment.app.codec, plain)
 
 
 class Environment:

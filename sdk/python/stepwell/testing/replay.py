@@ -6,6 +6,7 @@ from typing import Any, Mapping
 
 from .. import codec
 from ..app import App
+from ..sealing import opened
 from .memory import FEATURES
 
 _ENDS = ("run_completed", "run_failed", "run_cancelled")
@@ -24,7 +25,7 @@ def replay(app: App, log: Mapping[str, Any]) -> None:
 
     Raises AssertionError if the code does not fit the log, or completes the run with another output than it did.
     """
-    run, all_events = log["run"], list(log["events"])
+    run, all_events = log["run"], opened(app.codec, list(log["events"]))
     if [e["seq"] for e in all_events] != list(range(1, len(all_events) + 1)) or not all_events:
         raise ValueError(f"events of run {run['id']} are missing")
     length = next((i for i, e in enumerate(all_events) if e["type"] in _ENDS), len(all_events))
@@ -58,7 +59,7 @@ def _invoke(
         "server": {"features": FEATURES}, "known": known, "events": events,
     }  # fmt: skip
     r = app.answer(codec.dumps(call), in_time=lambda: False)
-    body = codec.loads(r.body)
+    body = opened(app.codec, codec.loads(r.body))
     if r.status != 200:
         error = body["error"]
         raise AssertionError(
