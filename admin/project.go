@@ -62,6 +62,12 @@ func ProjectByName(
 	return p, pg.Wrap(err, "read project %s", name)
 }
 
+// ProjectExists reports whether the project is in the database.
+func ProjectExists(ctx context.Context, q pg.Querier, name entities.Project) (exists bool, err error) {
+	found, err := pg.CollectColumn[entities.Project](q.Query(ctx, `SELECT name FROM projects WHERE name = $1`, name))
+	return len(found) > 0, pg.Wrap(err, "look for project %s", name)
+}
+
 // ListProjects reads all projects as [ProjectByName] does, ordered by name.
 func ListProjects(ctx context.Context, q pg.Querier, now time.Time) ([]ListedProject, error) {
 	list, err := pg.CollectAll[ListedProject](

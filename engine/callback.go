@@ -26,7 +26,7 @@ func (e *Engine) callback(ctx context.Context, d queue.Delivery, s stepWork) (*c
 	return &contract.Callback{
 		URL: fmt.Sprintf("%s/v1/runs/%s/steps/%s/result", strings.TrimSuffix(e.hooksURL, hooksPath), d.RunID,
 			url.PathEscape(string(s.ID))),
-		Token: key.SignCall(token.Callback(d.Project, d.RunID, s.ID), *s.spec.Deadline),
+		Token: key.SignCall(e.cell, token.Callback(d.Project, d.RunID, s.ID), *s.spec.Deadline),
 	}, nil
 }
 

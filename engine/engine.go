@@ -34,9 +34,11 @@ type Engine struct {
 	callKey    *callKey
 	// hooksURL is the beginning of the URL of every webhook; empty if the server does not know its public address.
 	hooksURL string
-	kept     keptRuns
-	flows    *registry.Registry
-	secrets  *admin.Secrets
+	// cell is the cell of the server; empty for none.
+	cell    entities.Cell
+	kept    keptRuns
+	flows   *registry.Registry
+	secrets *admin.Secrets
 	// remembering limits which signals are stored for runs that will listen.
 	remembering *remembering
 	// lateAnswers is [lateAnswers], or another time in tests.
@@ -72,6 +74,13 @@ func (e *Engine) WithPublicURL(address string) *Engine {
 	if known.hooksURL = ""; address != "" {
 		known.hooksURL = strings.TrimSuffix(address, "/") + hooksPath
 	}
+	return &known
+}
+
+// InCell tells the engine the cell of the server, which the tokens of calls name.
+func (e *Engine) InCell(c entities.Cell) *Engine {
+	known := *e
+	known.cell = c
 	return &known
 }
 

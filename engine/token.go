@@ -7,6 +7,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/contract"
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/token"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -71,12 +72,16 @@ func (e *Engine) tokenOf(ctx context.Context, d queue.Delivery, valid time.Durat
 		return "", err
 	}
 	c := token.Call{Project: d.Project, RunID: d.RunID, Invocation: d.Lease}
-	return key.SignCall(c, e.log.Now().Add(valid)), nil
+	return key.SignCall(e.cell, c, e.log.Now().Add(valid)), nil
 }
 
 // VerifyCall returns the call for which a token was made. It reports false if the token is invalid or has expired. It
-// does not say whether the call's invocation is active: see [queue.Queue.CheckLease].
+// does not say whether the call's invocation is active: see [queue.Queue.CheckLease]. It fails with an
+// *[entities.WrongCellError] if a server of another cell made the token.
 func (e *Engine) VerifyCall(ctx context.Context, text string) (c token.Call, ok bool, err error) {
+	if cell, _ := entities.CutCell(token.CallPrefix, text); cell != "" && cell != e.cell {
+		return token.Call{}, false, &entities.WrongCellError{What: "the token of the call", Here: e.cell, In: cell}
+	}
 	key, err := e.callKey.get(ctx)
 	if err != nil {
 		return token.Call{}, false, err

@@ -73,6 +73,7 @@ var statuses = []struct {
 	{codec.ErrMalformed, http.StatusBadRequest, "malformed"},
 	{errBodyTooSlow, http.StatusRequestTimeout, "body_too_slow"},
 	{errBodyIncomplete, http.StatusBadRequest, "malformed"},
+	{entities.ErrWrongCell, http.StatusMisdirectedRequest, "wrong_cell"},
 	{rest.ErrNotFound, http.StatusNotFound, "not_found"},
 	{rest.ErrMethodNotAllowed, http.StatusMethodNotAllowed, "method_not_allowed"},
 	{rest.ErrUnsupportedMediaType, http.StatusUnsupportedMediaType, "unsupported_media_type"},

@@ -104,6 +104,7 @@ func TestStatusOfEveryError(t *testing.T) {
 		{&codec.Error{Kind: codec.ErrMalformed, Reason: "bad"}, 400, "malformed"},
 		{fmt.Errorf("read body: %w", errBodyTooSlow), 408, "body_too_slow"},
 		{fmt.Errorf("%w: %w", errBodyIncomplete, io.ErrUnexpectedEOF), 400, "malformed"},
+		{&entities.WrongCellError{What: "the key", Here: "eu1", In: "us1"}, 421, "wrong_cell"},
 		{rest.ErrNotFound, 404, "not_found"},
 		{rest.ErrMethodNotAllowed, 405, "method_not_allowed"},
 		{rest.ErrUnsupportedMediaType, 415, "unsupported_media_type"},

@@ -29,10 +29,10 @@ func TestMatrixOfCallCredentials(t *testing.T) {
 	ended.Invocation = "rh_ended"
 	stranger.RunID, stranger.Invocation = entities.RunID(other["driven"]), other["lease"]
 	foreign.Project = "shop"
-	valid := key.SignCall(own, soon)
+	valid := key.SignCall("", own, soon)
 	invalid := map[string]string{
-		"expired":      key.SignCall(own, time.Now().Add(-time.Second)),
-		"forged":       token.Key("a key of somebody else").SignCall(own, soon),
+		"expired":      key.SignCall("", own, time.Now().Add(-time.Second)),
+		"forged":       token.Key("a key of somebody else").SignCall("", own, soon),
 		"no MAC":       valid[:len(valid)-43],
 		"of a drain":   key.Sign(selfPrefix, "", soon),
 		"of something": key.Sign(token.CallPrefix, "", soon),
@@ -52,9 +52,9 @@ func TestMatrixOfCallCredentials(t *testing.T) {
 		if strings.HasPrefix(tr.route, "POST ") && allowed {
 			ofForeign = http.StatusNotFound // its project has no such run
 		}
-		expect(tr, "ended invocation", key.SignCall(ended, soon), ofEnded)
-		expect(tr, "run of another project", key.SignCall(foreign, soon), ofForeign)
-		expect(tr, "another run", key.SignCall(stranger, soon), http.StatusForbidden)
+		expect(tr, "ended invocation", key.SignCall("", ended, soon), ofEnded)
+		expect(tr, "run of another project", key.SignCall("", foreign, soon), ofForeign)
+		expect(tr, "another run", key.SignCall("", stranger, soon), http.StatusForbidden)
 		for name, text := range invalid {
 			expect(tr, name, text, http.StatusUnauthorized)
 		}

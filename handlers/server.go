@@ -69,6 +69,8 @@ type Options struct {
 	Queue   *queue.Queue
 	// Keys are the API keys; nil means those in the pool's database.
 	Keys *access.Keys
+	// Cell is that of the server; empty for none. Keys have the same.
+	Cell entities.Cell
 	// APIKey is an additional key, from the environment; empty for none.
 	APIKey string
 	// Open, Local and Recheck are those of [auth.Options].
@@ -165,12 +167,12 @@ func NewWaiting() *echo.Echo {
 // setDefaults sets the defaults of optional fields.
 func (o *Options) setDefaults() {
 	if o.Keys == nil {
-		o.Keys = access.NewKeys(o.Pool, o.Log.Now)
+		o.Keys = access.NewKeys(o.Pool, o.Log.Now).InCell(o.Cell)
 	}
 	if o.Queue != nil { // servers of probes have none
-		o.runs = engine.New(o.Queue, o.Log)
+		o.runs = engine.New(o.Queue, o.Log).InCell(o.Cell)
 	}
-	o.sessions = access.NewSessions(o.Pool, o.APIKey, o.Log.Now)
+	o.sessions = access.NewSessions(o.Pool, o.APIKey, o.Log.Now).InCell(o.Cell)
 	o.rejections = &rejections{logger: o.Logger, telemetry: o.Telemetry, now: o.Log.Now}
 }
 
@@ -230,11 +232,12 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 		SigningKeys: signingKeys, Keys: o.Keys,
 		Projects: access.NewProjects(o.Pool, o.Log.Now), Sessions: o.sessions, Allowed: o.Allowed, Stats: counts,
 		Overview: overview.NewReader(o.Pool, counts, signingKeys, o.Log.Now), Reader: pg.NewPool(o.Pool),
-		Logger: o.Logger, Draining: o.Draining, Version: o.Version, Viewers: o.viewers(),
+		Logger: o.Logger, Draining: o.Draining, Version: o.Version, Cell: o.Cell, Viewers: o.viewers(),
 	}).Register(a.Group(e, nativePath, admit, readers, count))
 	(&webhook.Server{
 		Log: o.Log, Streams: o.Streams, Secrets: secrets, Queue: o.Queue, Triggers: o.runs.Triggers(),
 		Reader: pg.NewPool(o.Pool), Draining: o.Draining, Rates: o.HookRates, Allowed: o.Allowed, OnForward: o.Telemetry.Pass,
+		Cell: o.Cell,
 	}).Register(e.Group(hooksPath), newAdmission(hookRequests, hookRequestMemory, o.Log.Now, webhook.ProjectOf).middleware)
 	return e
 }

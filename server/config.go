@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 )
@@ -47,6 +48,8 @@ type Config struct {
 	// internet: functions learn it for their webhooks, and in function mode the server requests its drains there.
 	DrainBudget time.Duration `env:"STEPWELL_DRAIN_BUDGET"`
 	PublicURL   string        `env:"STEPWELL_PUBLIC_URL"`
+	// Cell names the servers of this database among others behind one proxy.
+	Cell entities.Cell `env:"STEPWELL_CELL"`
 	// SpecFence serves runs of the Workflow SDK's spec version 9.
 	SpecFence bool `env:"STEPWELL_SDK_SPEC_9"`
 	// Retention is how long ended runs are kept; 0 means forever.

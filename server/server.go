@@ -144,7 +144,7 @@ func (s *Server) Start(ctx context.Context) (err error) {
 	if err := s.connect(ctx); err != nil {
 		return err
 	}
-	s.keys = access.NewKeys(s.pool, time.Now)
+	s.keys = access.NewKeys(s.pool, time.Now).InCell(s.Cell)
 	if err := s.requireKey(ctx); err != nil {
 		return err
 	}
@@ -245,7 +245,7 @@ func (s *Server) workerOptions(ctx context.Context, q *queue.Queue) (queue.Worke
 	if err != nil {
 		return queue.WorkerOptions{}, err
 	}
-	runs := engine.New(q, s.log).WithPublicURL(s.PublicURL)
+	runs := engine.New(q, s.log).WithPublicURL(s.PublicURL).InCell(s.Cell)
 	if err := s.tellUnknown(ctx, runs); err != nil {
 		return queue.WorkerOptions{}, err
 	}
@@ -308,6 +308,7 @@ func (s *Server) handlerOptions(q *queue.Queue) handlers.Options {
 		Streams:        read.NewStreams(s.pool, s.hub, time.Now),
 		Queue:          q,
 		Keys:           s.keys,
+		Cell:           s.Cell,
 		APIKey:         s.APIKey,
 		Allowed:        s.allowed,
 		PullByDefault:  s.PullByDefault,

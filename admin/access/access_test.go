@@ -95,7 +95,7 @@ func TestLookupNeedsTheExactText(t *testing.T) {
 	for name, wrong := range map[string]string{
 		"nothing": "", "ID": string(made.ID), "prefix": made.Prefix, "cut": text[:len(text)-1], "longer": text + "0",
 		"other case": strings.ToUpper(text), "one digit": flip(text, 10), "checksum": flip(text, len(text)-1),
-		"mixed": text[:20] + other[20:], "well-formed": newText(),
+		"mixed": text[:20] + other[20:], "well-formed": newText(""),
 	} {
 		if _, err := s.Lookup(t.Context(), wrong); !errors.Is(err, admin.ErrKeyNotFound) {
 			t.Errorf("%s: got %v, want ErrKeyNotFound", name, err)
@@ -119,8 +119,9 @@ func TestNewTextIsWellFormed(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for range 1000 {
-		text := newText()
-		if len(text) != 52 || !wellFormed(text) || seen[text] || !strings.HasPrefix(text, shown(text)) {
+		text := newText("")
+		cell, ok := parse(text)
+		if len(text) != 52 || !ok || cell != "" || seen[text] || !strings.HasPrefix(text, shown(text)) {
 			t.Fatalf("%q is not a well-formed, unique key", text)
 		}
 		seen[text] = true
@@ -387,5 +388,35 @@ func TestActionsRollBackWithoutAuditEntry(t *testing.T) {
 		SELECT (SELECT count(*) FROM api_keys WHERE revoked_at IS NULL) + (SELECT count(*) FROM projects WHERE daily_starts IS NULL)`)
 	if n != 2 {
 		t.Errorf("got %d rows, want only the key and the default project", n)
+	}
+}
+
+// TestKeysNameTheirCell looks keys of two cells, and one from before there were cells, up in each.
+func TestKeysNameTheirCell(t *testing.T) {
+	t.Parallel()
+	s, _ := newKeys(t)
+	_, before := s.mint(t)
+	eu, us := NewKeys(s.pool, s.now).InCell("eu1"), NewKeys(s.pool, s.now).InCell("us1")
+	made, text, err := eu.Mint(t.Context(), admin.Key{Project: "default", Name: "k", Role: admin.RoleRead})
+	if err != nil || !strings.HasPrefix(text, "sw_eu1_") || made.Prefix != text[:len("sw_eu1_")+shownDigits] {
+		t.Fatalf("the key %.14s… has the prefix %q, %v", text, made.Prefix, err)
+	}
+	if got, err := eu.Lookup(t.Context(), text); err != nil || got.ID != made.ID {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	for name, there := range map[entities.Cell]*Keys{"us1": us, "": s} {
+		_, err := there.Lookup(t.Context(), text)
+		wrong, ok := errors.AsType[*entities.WrongCellError](err)
+		if !ok || wrong.In != "eu1" || wrong.Here != name {
+			t.Errorf("in cell %q: got %v", name, err)
+		}
+		if _, err := there.Lookup(t.Context(), before); err != nil {
+			t.Errorf("in cell %q: a key without a cell: %v", name, err)
+		}
+	}
+	for _, wrong := range []string{flip(text, len(text)-1), strings.Replace(text, "eu1", "eu2", 1), "sw_eu1_" + before[3:]} {
+		if _, err := eu.Lookup(t.Context(), wrong); !errors.Is(err, admin.ErrKeyNotFound) {
+			t.Errorf("%.14s…: got %v, want ErrKeyNotFound", wrong, err)
+		}
 	}
 }

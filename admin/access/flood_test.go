@@ -35,7 +35,7 @@ func TestFloodOfUnknownKeysLeavesConnections(t *testing.T) {
 	defer flood.Wait()
 	defer cancel()
 	for range 10 * size {
-		flood.Go(func() { _, _ = s.Lookup(ctx, newText()) })
+		flood.Go(func() { _, _ = s.Lookup(ctx, newText("")) })
 	}
 	for deadline := time.Now().Add(time.Minute); ; {
 		waiting := count(t, watcher, `

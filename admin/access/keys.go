@@ -25,6 +25,7 @@ type Keys struct {
 	cache   *cache
 	used    *used
 	lookups *semaphore.Weighted
+	cell    entities.Cell
 }
 
 // used holds the times of use that are not yet written.
@@ -67,6 +68,12 @@ func NewKeys(pool *pgxpool.Pool, now func() time.Time) *Keys {
 	}
 }
 
+// InCell names the cell whose keys these are. It must be called before the first use.
+func (s *Keys) InCell(c entities.Cell) *Keys {
+	s.cell = c
+	return s
+}
+
 // Mint creates a key with the project, name, role, deployments and expiry of k. It returns the key and its text, which
 // cannot be read again. It fails with [entities.ErrInvalid] and [admin.ErrProjectNotFound].
 func (s *Keys) Mint(ctx context.Context, k admin.Key) (admin.Key, string, error) {
@@ -78,7 +85,7 @@ func (s *Keys) Mint(ctx context.Context, k admin.Key) (admin.Key, string, error)
 	if err := k.Validate(k.CreatedAt); err != nil {
 		return admin.Key{}, "", err
 	}
-	text := newText()
+	text := newText(s.cell)
 	k.ID, k.Prefix = admin.NewKeyID(k.CreatedAt), shown(text)
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		// Projects are never deleted, so this needs no lock.
@@ -129,11 +136,16 @@ func (s *Keys) Revoke(ctx context.Context, project entities.Project, id admin.Ke
 }
 
 // Lookup returns the key with the given text, of any project, as it was at most [CacheTime] ago. The caller must check
-// whether it is revoked or expired. It fails with [admin.ErrKeyNotFound]. Keys are found by the hash of the whole
-// text, so the time that a lookup takes reveals nothing about nearly correct texts.
+// whether it is revoked or expired. It fails with [admin.ErrKeyNotFound], and with an *[entities.WrongCellError] for a
+// key that another cell has made. Keys are found by the hash of the whole text, so the time that a lookup takes reveals
+// nothing about nearly correct texts.
 func (s *Keys) Lookup(ctx context.Context, text string) (admin.Key, error) {
-	if !wellFormed(text) {
+	cell, ok := parse(text)
+	if !ok {
 		return admin.Key{}, admin.ErrKeyNotFound
+	}
+	if cell != "" && cell != s.cell {
+		return admin.Key{}, &entities.WrongCellError{What: "the key", Here: s.cell, In: cell}
 	}
 	h := sha256.Sum256([]byte(text))
 	if key, cached, err := s.cache.find(h, s.now()); cached {

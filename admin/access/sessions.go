@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -59,6 +60,7 @@ type Sessions struct {
 	lookups *semaphore.Weighted
 	// entering has a slot for each sign-in in progress.
 	entering *share.Pool
+	cell     entities.Cell
 }
 
 // sessionState is a session as the database returned it, and when.
@@ -75,6 +77,15 @@ func NewSessions(pool *pgxpool.Pool, environment string, now func() time.Time) *
 		entering: share.NewPool(maxEntering),
 	}
 }
+
+// InCell names the cell whose sessions these are. It must be called before the first use.
+func (s *Sessions) InCell(c entities.Cell) *Sessions {
+	s.cell = c
+	return s
+}
+
+// Cell is the cell whose sessions these are; empty for none.
+func (s *Sessions) Cell() entities.Cell { return s.cell }
 
 // randomText returns 256 random bits as text.
 func randomText() string {
@@ -287,7 +298,11 @@ func (s *Sessions) Close(ctx context.Context, project entities.Project, id admin
 	return err
 }
 
-// Code returns a code that opens a project in a browser once, within [CodeTime].
+// codeCell ends the cell's name in a code. No random text has it.
+const codeCell = "."
+
+// Code returns a code that opens a project in a browser once, within [CodeTime]. It begins with the name of the cell,
+// if there is one.
 func (s *Sessions) Code(ctx context.Context, with Opened) (string, error) {
 	code, now := randomText(), s.now().UTC().Truncate(time.Millisecond)
 	id, k := sessionID(code), s.keyOf(code, with, now)
@@ -300,12 +315,21 @@ func (s *Sessions) Code(ctx context.Context, with Opened) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("make code: %w", err)
 	}
+	if s.cell != "" {
+		code = string(s.cell) + codeCell + code
+	}
 	return code, nil
 }
 
 // Redeem uses up a code and returns what it opens. The caller must check whether the key is revoked or expired. It
-// fails with [admin.ErrSessionNotFound].
+// fails with [admin.ErrSessionNotFound], and with an *[entities.WrongCellError] for a code of another cell.
 func (s *Sessions) Redeem(ctx context.Context, code string) (Opened, error) {
+	if cell, rest, ok := strings.Cut(code, codeCell); ok {
+		if entities.Cell(cell) != s.cell && entities.ValidateCell(entities.Cell(cell)) == nil {
+			return Opened{}, &entities.WrongCellError{What: "the code", Here: s.cell, In: entities.Cell(cell)}
+		}
+		code = rest
+	}
 	var opened Opened
 	id := sessionID(code)
 	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {

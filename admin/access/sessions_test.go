@@ -15,6 +15,7 @@ import (
 	"github.com/stepwell-dev/stepwell/capacity/share"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
@@ -121,6 +122,28 @@ func TestACodeIsRedeemedOnce(t *testing.T) {
 	}
 	if racers.Wait(); redeemed.Load() != 1 {
 		t.Errorf("redeemed %d times, want once", redeemed.Load())
+	}
+}
+
+// TestCodesNameTheirCell: a code opens a project in the cell that has made it.
+func TestCodesNameTheirCell(t *testing.T) {
+	t.Parallel()
+	s, keys := newSessions(t, "shop")
+	before, err := s.Code(t.Context(), keys[0])
+	check.NoError(t, err)
+	s.InCell("eu1")
+	code, err := s.Code(t.Context(), keys[0])
+	check.NoError(t, err)
+	s.InCell("us1")
+	_, err = s.Redeem(t.Context(), code)
+	if wrong, ok := errors.AsType[*entities.WrongCellError](err); !ok || wrong.In != "eu1" || wrong.Here != "us1" {
+		t.Errorf("in another cell: got %v", err)
+	}
+	s.InCell("eu1")
+	for _, c := range []string{code, before} {
+		if _, err := s.Redeem(t.Context(), c); err != nil {
+			t.Errorf("%.8s…: %v", c, err)
+		}
 	}
 }
 

@@ -6,10 +6,14 @@ import (
 	"hash/crc32"
 	"math/big"
 	"strings"
+
+	"github.com/stepwell-dev/stepwell/entities"
 )
 
-// A key's text is "sw_", 256 random bits in base 62, and a checksum of both. The prefix and the fixed length let secret
-// scanners find leaked keys; the checksum lets scanners and the server reject false positives without a database.
+// A key's text is "sw_", the name of the cell and "_" if the server has one, 256 random bits in base 62, and a checksum
+// of all before it. The prefix and the fixed length let secret scanners find leaked keys; the checksum lets scanners
+// and the server reject false positives without a database. The cell lets a proxy send requests to where the key was
+// made.
 const (
 	// keyPrefix starts the text of every key.
 	keyPrefix = "sw_"
@@ -20,11 +24,11 @@ const (
 	shownDigits    = 6  // of the random digits, for people to tell keys apart: 36 bits of 256
 )
 
-// newText returns the text of a new key.
-func newText() string {
+// newText returns the text of a new key of the cell.
+func newText(cell entities.Cell) string {
 	var b [randomBytes]byte
 	_, _ = rand.Read(b[:]) // it never fails
-	text := keyPrefix + base62(new(big.Int).SetBytes(b[:]), randomDigits)
+	text := cell.Prefix(keyPrefix) + base62(new(big.Int).SetBytes(b[:]), randomDigits)
 	return text + checksum(text)
 }
 
@@ -39,15 +43,16 @@ func checksum(s string) string {
 }
 
 // shown returns the start of a text, which is public.
-func shown(text string) string { return text[:len(keyPrefix)+shownDigits] }
+func shown(text string) string { return text[:len(text)-randomDigits-checksumDigits+shownDigits] }
 
-// wellFormed reports whether a text has the format and checksum of a key.
-func wellFormed(text string) bool {
-	if !strings.HasPrefix(text, keyPrefix) || len(text) != len(keyPrefix)+randomDigits+checksumDigits {
-		return false
+// parse returns the cell of a text, and reports whether it has the format and checksum of a key.
+func parse(text string) (cell entities.Cell, ok bool) {
+	cell, without := entities.CutCell(keyPrefix, text)
+	if !strings.HasPrefix(without, keyPrefix) || len(without) != len(keyPrefix)+randomDigits+checksumDigits {
+		return "", false
 	}
 	end := len(text) - checksumDigits
-	return checksum(text[:end]) == text[end:]
+	return cell, checksum(text[:end]) == text[end:]
 }
 
 // hash is the SHA-256 of a text. The database stores nothing else of it.

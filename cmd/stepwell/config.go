@@ -13,6 +13,7 @@ import (
 
 	"github.com/caarlos0/env/v11"
 
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog/archive"
 	"github.com/stepwell-dev/stepwell/handlers"
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
@@ -65,7 +66,8 @@ func readConfig(environ []string) (config, error) {
 	_, allowedErr := c.Allowed()
 	_, providerErr := c.newProvider()
 	return c, cmp.Or(
-		c.checkKey(), c.checkTLS(), c.checkLimits(), c.checkTimes(), allowedErr, c.checkPublicURL(), providerErr,
+		c.checkKey(), c.checkCell(), c.checkTLS(), c.checkLimits(), c.checkTimes(), allowedErr,
+		c.checkPublicURL(), providerErr,
 	)
 }
 
@@ -85,6 +87,13 @@ func (c config) checkKey() error {
 	if n := utf8.RuneCountInString(c.APIKey); n > 0 && n < minKeyLength {
 		return fmt.Errorf("STEPWELL_API_KEY has %d characters, so it can be guessed; want at least %d:"+
 			" make a key with openssl rand -hex 32", n, minKeyLength)
+	}
+	return nil
+}
+
+func (c config) checkCell() error {
+	if err := entities.ValidateCell(c.Cell); err != nil {
+		return fmt.Errorf("STEPWELL_CELL: %w", err)
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ func TestReadConfig(t *testing.T) {
 		"STEPWELL_FAILURE_WINDOW=0s", "STEPWELL_BODY_MEMORY=1", "STEPWELL_REQUESTS=3", "STEPWELL_REQUEST_MEMORY=4", "STEPWELL_READERS=5", "STEPWELL_SDK_SPEC_9=true", "STEPWELL_RETENTION=720h", "STEPWELL_ARCHIVE=/archive",
 		"AWS_ENDPOINT_URL=http://all.test", "AWS_ENDPOINT_URL_S3=http://s3.test", "AWS_REGION=eu-1", "AWS_DEFAULT_REGION=eu-2",
 		"AWS_ACCESS_KEY_ID=id", "AWS_SECRET_ACCESS_KEY=se=cret", "AWS_SESSION_TOKEN=token",
-		"STEPWELL_DRAIN_BUDGET=50s", "STEPWELL_PUBLIC_URL=https://s.test", "STEPWELL_UI=false",
+		"STEPWELL_DRAIN_BUDGET=50s", "STEPWELL_PUBLIC_URL=https://s.test", "STEPWELL_CELL=eu1", "STEPWELL_UI=false",
 		"STEPWELL_OIDC_ISSUER=https://id.test", "STEPWELL_OIDC_CLIENT_ID=stepwell", "STEPWELL_OIDC_CLIENT_SECRET=secret",
 		"STEPWELL_OIDC_ACCESS=default:admin=sre", "STEPWELL_OIDC_GROUPS_CLAIM=roles", "STEPWELL_OIDC_SCOPES=email",
 		"STEPWELL_DATA_DIR=/data", "STEPWELL_LOG=JSON", "STEPWELL_LOG_LEVEL=debug", "UNRELATED=1",
@@ -47,7 +47,7 @@ func TestReadConfig(t *testing.T) {
 		APIKey:         "0123456789abcd=f",
 		Deployments:    map[string]string{"shop": "http://127.0.0.1:3000", "blog": "https://blog.test/app"},
 		AllowAddresses: "loopback,10.0.0.0/8", Deliveries: 1, MaxDeliveries: 2, BodyMemory: 1, Requests: 3, RequestMemory: 4, Readers: 5, SpecFence: true, Grace: 90 * time.Second,
-		Retention: 720 * time.Hour, DrainBudget: 50 * time.Second, PublicURL: "https://s.test",
+		Retention: 720 * time.Hour, DrainBudget: 50 * time.Second, PublicURL: "https://s.test", Cell: "eu1",
 	}, Provider: providerConfig{
 		Issuer: "https://id.test", ClientID: "stepwell", ClientSecret: "secret", Access: "default:admin=sre", GroupsClaim: "roles",
 		Scopes: []string{"email"},
@@ -113,6 +113,7 @@ func TestReadConfigRejectsInvalidValues(t *testing.T) {
 		{"STEPWELL_TLS_CERT=/tls.crt", "STEPWELL_TLS_CERT and STEPWELL_TLS_KEY belong together"},
 		{"STEPWELL_TRUSTED_PROXIES=everyone", "TrustedProxies"},
 		{"STEPWELL_TLS_KEY=/tls.key", "STEPWELL_TLS_CERT and STEPWELL_TLS_KEY belong together"},
+		{"STEPWELL_CELL=EU-1", "STEPWELL_CELL: "},
 		{"STEPWELL_LOG=xml", `STEPWELL_LOG is "xml"`},
 	} {
 		t.Run(tt.variable, func(t *testing.T) {

@@ -91,14 +91,15 @@ func (c Call) Step() (entities.StepID, bool) {
 // callParts is the number of parts in the claims of a call. No part has a slash.
 const callParts = 3
 
-// SignCall returns the token of a call.
-func (k Key) SignCall(c Call, expires time.Time) string {
-	return k.Sign(CallPrefix, string(c.Project)+"/"+string(c.RunID)+"/"+c.Invocation, expires)
+// SignCall returns the token of a call that a server of the cell makes.
+func (k Key) SignCall(cell entities.Cell, c Call, expires time.Time) string {
+	return k.Sign(cell.Prefix(CallPrefix), string(c.Project)+"/"+string(c.RunID)+"/"+c.Invocation, expires)
 }
 
-// VerifyCall returns the call of a token, and reports whether the token is valid.
+// VerifyCall returns the call of a token, and reports whether the token is valid. It does not compare cells.
 func (k Key) VerifyCall(text string, now time.Time) (Call, bool) {
-	claims, ok := k.Verify(CallPrefix, text, now)
+	cell, _ := entities.CutCell(CallPrefix, text)
+	claims, ok := k.Verify(cell.Prefix(CallPrefix), text, now)
 	parts := strings.Split(claims, "/")
 	if !ok || len(parts) != callParts {
 		return Call{}, false

@@ -15,8 +15,8 @@ func TestCallTokens(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_800_000_000, 0)
 	key, call := token.Key("a key of all servers"), token.Call{Project: "shop", RunID: "wrun_1", Invocation: "rh_1"}
-	text := key.SignCall(call, now.Add(time.Hour))
-	other := key.SignCall(token.Call{Project: "shop", RunID: "wrun_2", Invocation: "rh_1"}, now.Add(time.Hour))
+	text := key.SignCall("", call, now.Add(time.Hour))
+	other := key.SignCall("", token.Call{Project: "shop", RunID: "wrun_2", Invocation: "rh_1"}, now.Add(time.Hour))
 	cut := strings.LastIndex(text[:len(text)-43], "_")
 	for name, tt := range map[string]struct {
 		key  token.Key
@@ -40,12 +40,22 @@ func TestCallTokens(t *testing.T) {
 		"other claims":       {key, key.Sign(token.CallPrefix, "shop/wrun_1", now.Add(time.Hour)), now, false},
 		"without claims":     {key, key.Sign(token.CallPrefix, "", now.Add(time.Hour)), now, false},
 		"key of others":      {token.Key("another key"), text, now, false},
-		"server without key": {nil, token.Key(nil).SignCall(call, now.Add(time.Hour)), now, false},
+		"server without key": {nil, token.Key(nil).SignCall("", call, now.Add(time.Hour)), now, false},
 	} {
 		got, ok := tt.key.VerifyCall(tt.text, tt.at)
 		if ok != tt.want || ok && got != call || !ok && got != (token.Call{}) {
 			t.Errorf("%s: got %+v, %v", name, got, ok)
 		}
+	}
+}
+
+func TestCallTokensNameTheirCell(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_800_000_000, 0)
+	key, call := token.Key("a key of all servers"), token.Call{Project: "shop", RunID: "wrun_1", Invocation: "rh_1"}
+	text := key.SignCall("eu1", call, now.Add(time.Hour))
+	if got, ok := key.VerifyCall(text, now); !ok || got != call || !strings.HasPrefix(text, "swct_eu1_18") {
+		t.Errorf("%.20s… is of %+v, %v", text, got, ok)
 	}
 }
 
@@ -58,7 +68,7 @@ func TestOnlySignedTokensAreValid(t *testing.T) {
 		call := token.Call{
 			Project: "p", RunID: entities.RunID(rapid.StringMatching(`[0-9A-Za-z_.-]{1,40}`).Draw(t, "run")), Invocation: "rh",
 		}
-		text := key.SignCall(call, now.Add(time.Second))
+		text := key.SignCall("", call, now.Add(time.Second))
 		if got, ok := key.VerifyCall(text, now); !ok || got != call {
 			t.Fatalf("got %+v, %v; want %+v", got, ok, call)
 		}

@@ -32,6 +32,9 @@ type Browser struct {
 	// Cookie is that of the session; empty for none.
 	Cookie  string
 	Project entities.Project
+	// Cell is that of the server, and Elsewhere are the cells of which the browser has sessions as well.
+	Cell      entities.Cell
+	Elsewhere []entities.Cell
 	// Origin is the origin of the server's public URL; empty if it is unknown. The origin of the request's own host is
 	// accepted in addition.
 	Origin string
@@ -75,13 +78,21 @@ func browserOf(ctx context.Context) (Browser, bool) {
 	return b, ok
 }
 
-// identifyBrowser returns the client whose browser made the request. It fails with [ErrUnauthorized], and with
-// [ErrForbidden] for requests that a page of another site makes.
+// identifyBrowser returns the client whose browser made the request. It fails with [ErrUnauthorized]; if the browser
+// has sessions in other cells, with an *[entities.WrongCellError]; and with [ErrForbidden] for requests that a page of
+// another site makes.
 func (a *Authenticator) identifyBrowser(r *http.Request, b Browser) (Identity, error) {
 	if err := CheckSameOrigin(r, b.Origin); err != nil {
 		return Identity{}, err
 	}
 	identity, err := a.identifySession(r.Context(), b)
+	if errors.Is(err, ErrUnauthorized) && len(b.Elsewhere) > 0 {
+		wrong := &entities.WrongCellError{What: "the browser's session", Here: b.Cell}
+		if len(b.Elsewhere) == 1 {
+			wrong.In = b.Elsewhere[0]
+		}
+		return Identity{}, wrong
+	}
 	if errors.Is(err, ErrUnauthorized) && a.options.Open && b.Project == entities.DefaultProject {
 		return operator(admin.ActorOpen), a.checkOrigin(r)
 	}

@@ -20,7 +20,7 @@ func (s *Server) describeClient(r *request) error {
 	i := auth.IdentityOf(r)
 	return r.JSON(http.StatusOK, api.Client{
 		Project: string(i.Project), Role: api.Role(i.Role), Actor: string(i.Actor), Operator: i.Operator(),
-		KeyName: i.Key().Name, ExpiresAt: optionalTime(i.Key().ExpiresAt), Version: s.Version,
+		KeyName: i.Key().Name, ExpiresAt: optionalTime(i.Key().ExpiresAt), Version: s.Version, Cell: string(s.Cell),
 	})
 }
 

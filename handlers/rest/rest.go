@@ -35,7 +35,7 @@ import (
 	"github.com/stepwell-dev/stepwell/why/overview"
 )
 
-// Server serves the native API. All fields except Allowed, Viewers and Version are required.
+// Server serves the native API. All fields except Allowed, Viewers, Version and Cell are required.
 type Server struct {
 	Log         *eventlog.Log
 	Streams     *read.Streams
@@ -61,6 +61,8 @@ type Server struct {
 	Logger *slog.Logger
 	// Version is that of the program; empty if unknown.
 	Version string
+	// Cell is that of the server; empty for none.
+	Cell entities.Cell
 	// Viewers limits the live views of all projects in this process; 0 means 500, and less than 0 that there are none.
 	Viewers int
 	// Draining is done when the server is about to stop. Requests that follow a stream or wait for a run then end, and

@@ -27,7 +27,10 @@ func (s *Server) Rewrite(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		if project, rest, ok := cutAPIPath(path); ok {
 			setPath(r, rest)
-			b := auth.Browser{Cookie: cookieOf(r), Project: project, Origin: s.origin}
+			b := auth.Browser{
+				Cookie: s.cookieOf(r), Project: project, Origin: s.origin,
+				Cell: s.options.Sessions.Cell(), Elsewhere: s.elsewhere(r),
+			}
 			c.SetRequest(r.WithContext(auth.WithBrowser(r.Context(), b)))
 			apiHeaders(c.Response().Header())
 		}

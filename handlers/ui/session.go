@@ -23,7 +23,9 @@ import (
 )
 
 const (
-	cookieName = "stepwell_session"
+	sessionCookie = "stepwell_session"
+	// mostCells is in how many other cells a browser may have sessions.
+	mostCells = 32
 	// cookieAge is when browsers forget a session: not before the server does.
 	cookieAge = 30 * 24 * time.Hour
 	// maxSignIn limits the body of a sign-in, and signInTime the time that it takes to arrive.
@@ -31,18 +33,40 @@ const (
 	signInTime = 10 * time.Second
 )
 
+// cookieName is the name of the cookie of this cell's session: a browser may have one in each.
+func (s *Server) cookieName() string {
+	if cell := s.options.Sessions.Cell(); cell != "" {
+		return sessionCookie + "_" + string(cell)
+	}
+	return sessionCookie
+}
+
 // cookieOf returns the cookie of a session; empty for none.
-func cookieOf(r *http.Request) string {
-	c, err := r.Cookie(cookieName)
+func (s *Server) cookieOf(r *http.Request) string {
+	c, err := r.Cookie(s.cookieName())
 	if err != nil {
 		return ""
 	}
 	return c.Value
 }
 
+// elsewhere returns the other cells of which a browser has cookies, which prove nothing; at most [mostCells].
+func (s *Server) elsewhere(r *http.Request) []entities.Cell {
+	var cells []entities.Cell
+	for _, c := range r.Cookies() {
+		name, ok := strings.CutPrefix(c.Name, sessionCookie+"_")
+		cell := entities.Cell(name)
+		if !ok || cell == s.options.Sessions.Cell() || entities.ValidateCell(cell) != nil || len(cells) == mostCells {
+			continue
+		}
+		cells = append(cells, cell)
+	}
+	return cells
+}
+
 func (s *Server) setCookie(c echo.Context, value string, age time.Duration) {
 	c.SetCookie(&http.Cookie{ //nolint:gosec // over plain HTTP, browsers drop cookies that are Secure
-		Name: cookieName, Value: value, Path: s.base + Path, MaxAge: int(age.Seconds()),
+		Name: s.cookieName(), Value: value, Path: s.base + Path, MaxAge: int(age.Seconds()),
 		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: s.secure || c.Request().TLS != nil,
 	})
 }
@@ -66,6 +90,8 @@ type session struct {
 	Provider string `json:"provider,omitempty"`
 	// Opened is the project that the request has opened; empty if it opened none.
 	Opened entities.Project `json:"opened,omitempty"`
+	// Cells are the other cells in which the browser has sessions, for the page to ask them.
+	Cells []entities.Cell `json:"cells,omitempty"`
 	// Projects are those that the session may use.
 	Projects []openedProject `json:"projects"`
 }
@@ -80,11 +106,14 @@ type openedProject struct {
 
 // showSession answers with the session of the cookie. It is no error if there is none.
 func (s *Server) showSession(c echo.Context) error {
-	return s.answerSession(c, cookieOf(c.Request()), "")
+	return s.answerSession(c, s.cookieOf(c.Request()), "")
 }
 
 func (s *Server) answerSession(c echo.Context, cookie string, fresh entities.Project) error {
-	answer := session{Open: s.options.Open, Version: s.options.Version, Opened: fresh, Projects: []openedProject{}}
+	answer := session{
+		Open: s.options.Open, Version: s.options.Version, Opened: fresh, Cells: s.elsewhere(c.Request()),
+		Projects: []openedProject{},
+	}
 	if s.options.Provider != nil {
 		answer.Provider = s.options.Provider.Host()
 	}
@@ -130,7 +159,7 @@ func (s *Server) signIn(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	cookie, err := s.options.Sessions.Enter(r.Context(), cookieOf(r), opened)
+	cookie, err := s.options.Sessions.Enter(r.Context(), s.cookieOf(r), opened)
 	if err != nil {
 		return err
 	}
@@ -179,7 +208,7 @@ var errCode = fmt.Errorf("the code is wrong, was used, or is older than %s: make
 
 // signOut ends the browser's session, with all its projects.
 func (s *Server) signOut(c echo.Context) error {
-	if cookie := cookieOf(c.Request()); cookie != "" {
+	if cookie := s.cookieOf(c.Request()); cookie != "" {
 		if err := s.options.Sessions.End(c.Request().Context(), cookie); err != nil {
 			return err
 		}

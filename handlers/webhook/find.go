@@ -8,6 +8,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/starts/trigger"
@@ -62,6 +63,7 @@ func (s *Server) resolve(next echo.HandlerFunc) echo.HandlerFunc {
 		found, err := s.lookUp(c.Request().Context(), project, token, known)
 		if errors.Is(err, ErrNotFound) {
 			s.limiter.missed(from, now)
+			err = s.orWrongCell(c.Request().Context(), project, err)
 		}
 		if err != nil {
 			return err
@@ -72,6 +74,22 @@ func (s *Server) resolve(next echo.HandlerFunc) echo.HandlerFunc {
 		c.Set(targetKey, found)
 		return next(c)
 	}
+}
+
+// orWrongCell returns the error of a webhook that was not found, or, if the cell does not have the project at all, that
+// the request belongs elsewhere: the proxy's map is old, or the project has never existed.
+func (s *Server) orWrongCell(ctx context.Context, project entities.Project, missing error) error {
+	if s.Cell == "" {
+		return missing
+	}
+	exists, err := admin.ProjectExists(ctx, s.Reader, project)
+	if err == nil && !exists {
+		err = &entities.WrongCellError{What: "project " + string(project), Here: s.Cell}
+	}
+	if err != nil {
+		return err
+	}
+	return missing
 }
 
 // lookUp finds a webhook. Webhooks that are not known wait for a slot, so that they do not delay the others.

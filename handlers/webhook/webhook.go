@@ -81,6 +81,8 @@ type Server struct {
 	OnForward func(context.Context, http.Header)
 	// Rates limits the requests per second.
 	Rates Rates
+	// Cell is that of the server; empty for none.
+	Cell entities.Cell
 
 	limiter *limiter
 	lookups *semaphore.Weighted

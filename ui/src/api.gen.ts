@@ -953,6 +953,7 @@ export type Client = {
   keyName?: string;
   expiresAt?: Time;
   version?: string;
+  cell?: string;
 };
 
 export type Key = {

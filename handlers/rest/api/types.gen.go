@@ -566,6 +566,9 @@ type Client struct {
 
 	// Version The version of the server.
 	Version string `json:"version,omitempty,omitzero"`
+
+	// Cell The cell of the server; missing if it has none.
+	Cell string `json:"cell,omitempty,omitzero"`
 }
 
 // Collection A run that has not started because it collects starts. Inputs are not shown.
