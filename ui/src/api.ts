@@ -169,6 +169,8 @@ export interface Session {
   version: string;
   // The host of the identity provider by which people sign in.
   provider?: string;
+  // The other cells in which this browser has sessions.
+  cells?: string[];
   // The project that a sign-in has opened.
   opened?: string;
   projects: Array<{ project: string; role: string; key?: string; expiresAt?: string }>;
@@ -176,19 +178,46 @@ export interface Session {
 
 const sessionPath = `${base}/ui/-/session`;
 
+// inCell returns what makes the proxy before several cells send a request of the session to one of them.
+function inCell(cell: string): Record<string, string> {
+  return cell ? { "Stepwell-Cell": cell } : {};
+}
+
+async function readSessionIn(cell: string): Promise<Session> {
+  return send(sessionPath, "GET", { headers: inCell(cell) }, (a) => a.json() as Promise<Session>);
+}
+
+// readSession reads what this browser may use, in all cells that answer: a project that several have is that of the first.
 export async function readSession(): Promise<Session> {
-  return send(sessionPath, "GET", {}, (a) => a.json() as Promise<Session>);
+  return withCells(await readSessionIn(""));
+}
+
+async function withCells(first: Session): Promise<Session> {
+  const others = await Promise.allSettled((first.cells ?? []).map(readSessionIn));
+  const projects = [...first.projects];
+  for (const o of others) {
+    if (o.status === "fulfilled") projects.push(...o.value.projects.filter((p) => !projects.some((q) => q.project === p.project)));
+  }
+  return { ...first, projects };
 }
 
 // Credential opens a project: a key, or a code that a key has made.
 export type Credential = { key: string } | { code: string };
 
 export async function signIn(by: Credential): Promise<Session> {
-  return send(sessionPath, "POST", { body: by }, (a) => a.json() as Promise<Session>);
+  return withCells(await send(sessionPath, "POST", { body: by, headers: inCell(cellOf(by)) }, (a) => a.json() as Promise<Session>));
 }
 
+// cellOf returns the cell that has made a credential; empty if it does not say.
+function cellOf(by: Credential): string {
+  const made = "key" in by ? /^sw_([a-z][a-z0-9]*)_/.exec(by.key) : /^([a-z][a-z0-9]*)\./.exec(by.code);
+  return made?.[1] ?? "";
+}
+
+// signOut ends the session in each cell.
 export async function signOut(): Promise<void> {
-  await send(sessionPath, "DELETE", {}, async () => {});
+  const { cells } = await readSessionIn("");
+  await Promise.all(["", ...cells ?? []].map((cell) => send(sessionPath, "DELETE", { headers: inCell(cell) }, async () => {})));
 }
 
 // stream is call with the answer as it comes, after the last event that was received; empty for none.

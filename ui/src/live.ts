@@ -4,7 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { stream } from "./api";
 import type { Api, LiveChanged, LiveHello, LiveLog, LiveRuns, LiveTopic, Run } from "./api.gen";
 import { clock } from "./clock";
-import { Problem } from "./lib/problem";
+import { asksForKey, Problem } from "./lib/problem";
 import { Frames, type Sent } from "./lib/sse";
 import { project } from "./location";
 import { lost, suspect } from "./session";
@@ -159,8 +159,8 @@ async function connect(): Promise<void> {
     pause = 1000; // the server stops
   } catch (err) {
     if (control !== current) return;
-    if (err instanceof Problem && err.status === 401) await suspect();
-    const refused = err instanceof Problem && err.status >= 400 && err.status < 500 && err.status !== 401;
+    if (err instanceof Problem && asksForKey(err)) await suspect();
+    const refused = err instanceof Problem && err.status >= 400 && err.status < 500 && !asksForKey(err);
     const late = control.signal.aborted && connection.peek() !== "live"; // something holds back what the server sends
     if (refused || late) {
       next = "polling";

@@ -4,7 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 import type { LiveTopic } from "./api.gen";
 import { recall } from "./api";
 import { clock } from "./clock";
-import { isTemporary, type Problem } from "./lib/problem";
+import { asksForKey, isTemporary, type Problem } from "./lib/problem";
 import { Reader, type Listener, type Surroundings } from "./lib/reader";
 import { connection, covered, lastMessageAt, onChange, whenFollowing } from "./live";
 import { lost, suspect } from "./session";
@@ -115,7 +115,7 @@ function listenerOf<T>(
       if (last) [data.value, shownAt] = [last.answer, last.at];
       p.shownAt = shownAt;
       problem.value = p;
-      if (p.status === 401) await suspect();
+      if (asksForKey(p)) await suspect();
       if (!isTemporary(p)) return;
       freshness.value = "stale";
       staleSince.value = Math.max(staleSince.value, lastMessageAt);

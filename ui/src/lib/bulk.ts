@@ -81,7 +81,7 @@ export async function* eachOf(send: Send, action: Action, ids: string[], o: Opti
 }
 
 function concernsAll({ status = 400 }: { status?: number }): boolean {
-  return [0, 401, 403, 429].includes(status) || status >= 500;
+  return [0, 401, 403, 421, 429].includes(status) || status >= 500;
 }
 
 export const batchSize = 100;

@@ -40,12 +40,18 @@ export function titleOf(p: Problem): string {
     case p.status === 404: return "This does not exist here";
     case p.status === 409: return "The state does not allow this";
     case p.status === 410: return "The run has ended meanwhile";
+    case p.status === 421: return "This belongs to another cell";
     case p.status === 429: return "Too many requests";
     case p.code === "database_unavailable": return "The database is away";
     case p.status === 503: return "The server is busy";
     case p.status >= 500: return "The server failed";
     default: return "The request was refused";
   }
+}
+
+// asksForKey reports whether the browser has not opened the project where the request was answered, or no longer.
+export function asksForKey(p: Problem): boolean {
+  return p.status === 401 || p.status === 421;
 }
 
 // isTemporary reports whether the same request may succeed later without anybody doing something.

@@ -1,6 +1,6 @@
 // When something that is shown is read again: one reading at a time, later and later while it fails, and none while the page
 // is hidden or nobody is signed in.
-import { isTemporary, Problem } from "./problem";
+import { asksForKey, isTemporary, Problem } from "./problem";
 
 // Surroundings are what a reader sees of the page.
 export interface Surroundings {
@@ -123,7 +123,7 @@ export class Reader<T> {
     this.problem = true;
     await this.listener.failed(problem);
     if (isTemporary(problem)) return Math.max(problem.retryAfter * 1000, Math.min(slowest, 1000 * 2 ** this.failures++));
-    return problem.status === 401 && !this.page.signedOut() ? 1000 : 0;
+    return asksForKey(problem) && !this.page.signedOut() ? 1000 : 0;
   }
 
   private later(pause: number): void {

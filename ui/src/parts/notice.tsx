@@ -1,7 +1,7 @@
 // What is empty, and what went wrong.
 import type { ComponentChildren } from "preact";
 import type { Problem } from "../lib/problem";
-import { isTemporary, titleOf } from "../lib/problem";
+import { asksForKey, isTemporary, titleOf } from "../lib/problem";
 import { lost } from "../session";
 import { Glyph } from "./icon";
 import { Age } from "./time";
@@ -12,7 +12,7 @@ export function Empty({ title, children }: { title: string; children?: Component
 
 // Trouble shows a failed request. What is on the screen stays beside it.
 export function Trouble({ problem, retry }: { problem: Problem; retry?: () => void }) {
-  if (problem.status === 401 && lost.value) return null; // the page asks for a key
+  if (asksForKey(problem) && lost.value) return null; // the page asks for a key
   return (
     <div class="trouble" role="alert">
       <Glyph look="failed" />
