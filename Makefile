@@ -41,7 +41,7 @@ CALCULATING := . ./flow ./flow/condition ./flow/goal ./flow/replay ./starts/sche
 # stepwell_demo behind.
 .PHONY: test
 test: build $(BUNDLE) $(UI) ## Run all checks: vet, the Node and Go tests, the demo
-	@scripts/need postgres pgbouncer cc chromium python3 faketime
+	@scripts/need postgres pgbouncer cc chromium python3 faketime proxies
 	@mkdir -p $(dir $(TIMES)) && rm -f $(TIMES)
 	$(GO) vet ./...
 	cd clients/world && npm test
@@ -76,7 +76,7 @@ test: build $(BUNDLE) $(UI) ## Run all checks: vet, the Node and Go tests, the d
 # hostile needs all processors for what it measures, and runs alone.
 .PHONY: test-long
 test-long: $(BUNDLE) ## Run what `make test` leaves out: hostile clients, all interleavings and sagas, e2e with the race detector
-	@scripts/need postgres pgbouncer cc chromium faketime
+	@scripts/need postgres pgbouncer cc chromium faketime proxies
 	$(GO) test -race -shuffle=on -timeout 60m -p 1 $$($(GO) list ./e2e/... | grep -v /e2e/hostile)
 	$(GO) test -race -shuffle=on -timeout 20m ./e2e/hostile
 	STEPWELL_TEST_LONG=1 $(GO) test -race -shuffle=on -timeout 40m -p 1 ./eventlog ./queue ./engine ./starts/... ./e2e/tools

@@ -44,6 +44,7 @@ type Commands struct {
 	Keys        keysCmd                      `cmd:"" set:"of=key" help:"Manage API keys."`
 	Whoami      objectCmd[clientRow, none]   `cmd:"" at:"whoami" help:"Show the project and the role of the API key."`
 	Projects    projectsCmd                  `cmd:"" set:"of=project" help:"Manage projects."`
+	Cells       cellsCmd                     `cmd:"" help:"Send requests to the cells in which their projects are."`
 	Audit       auditCmd                     `cmd:"" help:"Read the audit log."`
 	SigningKeys signingKeysCmd               `cmd:"" set:"of=signing key" help:"Manage the keys that sign calls to functions."`
 	UI          uiCmd                        `cmd:"" name:"ui" help:"Open the dashboard, signed in with the key."`
