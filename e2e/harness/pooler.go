@@ -37,8 +37,11 @@ var pooler struct {
 	process      *Process
 }
 
+// PoolerSessions is how many sessions the pooler has for a database.
+const PoolerSessions = 10
+
 // BehindPooler returns the variables of a server that reaches the database by PgBouncer in transaction mode. The first
-// call starts it, for all databases of the server, with 10 sessions for each. [Main] stops it.
+// call starts it, for all databases of the server, with [PoolerSessions] for each. [Main] stops it.
 func BehindPooler(dsn, way string) ([]string, error) {
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
@@ -103,8 +106,8 @@ func startPooler(config *pgx.ConnConfig) (string, error) {
 		users: fmt.Sprintf("%q %q\n", config.User, config.Password),
 		filepath.Join(dir, "ini"): fmt.Sprintf("[databases]\n* = host=%s port=%d\n[pgbouncer]\nlisten_addr = 127.0.0.1\n"+
 			"listen_port = %d\nunix_socket_dir =\nauth_type = trust\nauth_file = %s\npool_mode = transaction\n"+
-			"default_pool_size = 10\nmax_client_conn = 5000\nlog_connections = 0\nlog_disconnections = 0\n",
-			config.Host, config.Port, port, users),
+			"default_pool_size = %d\nmax_client_conn = 5000\nlog_connections = 0\nlog_disconnections = 0\n",
+			config.Host, config.Port, port, users, PoolerSessions),
 	}
 	for name, text := range files {
 		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
