@@ -15,16 +15,16 @@ import (
 )
 
 // fork starts a run that keeps the first events of a log.
-func (d *server) fork(t *testing.T, kept []entities.Event, change ...func(*eventlog.Request)) (entities.RunID, error) {
+func (d *server) fork(t *testing.T, kept []entities.Event) (entities.RunID, error) {
 	t.Helper()
 	first := kept[0]
 	r := eventlog.Request{
 		RunID: entities.NewRunID(time.Now()), Type: entities.EventRunCreated, SpecVersion: first.SpecVersion,
-		Payload: first.Payload, Data: first.Data, Kept: slices.Clone(kept),
+		Payload: first.Payload, Data: first.Data,
 	}
-	r.Data.Fork = &entities.Fork{RunID: first.RunID, Seed: first.RunID}
-	for _, c := range change {
-		c(&r)
+	r, err := d.log.Fork(t.Context(), project, r, slices.Clone(kept))
+	if err != nil {
+		return "", err
 	}
 	run, _, err := d.log.Start(t.Context(), project, r)
 	return run.ID, err
@@ -107,7 +107,7 @@ func (d *server) approve(t *testing.T, id entities.RunID) {
 }
 
 // wantForks forks a run at each position. Each fork must end as the run did, and execute no step that the events have
-// finished. Open children are refused.
+// finished. A child run that is open in them is started again, for the fork.
 func (d *server) wantForks(t *testing.T, id entities.RunID, executed *executions, drive func(entities.RunID)) {
 	t.Helper()
 	status, output := d.waitForEnd(t, id)
@@ -133,11 +133,29 @@ func (d *server) wantForks(t *testing.T, id entities.RunID, executed *executions
 		}
 		for i, e := range d.logOf(t, fork)[1:at] {
 			want := kept[i+1]
+			if own := childOf(e) != childOf(want); own != isOpenChild(kept, want) {
+				t.Errorf("at %d: step %s has a child of its own %t", at, e.CorrelationID, own)
+			}
 			if e.Type != want.Type || !e.CreatedAt.Equal(want.CreatedAt) || string(e.Payload) != string(want.Payload) {
 				t.Errorf("at %d: event %d is %s %s, want %s", at, i+2, e.Type, e.Payload, want.Type)
 			}
 		}
 	}
+}
+
+func childOf(e entities.Event) entities.RunID {
+	if e.Data.Step == nil {
+		return ""
+	}
+	return e.Data.Step.ChildID
+}
+
+// isOpenChild reports whether an event has created a step that waits for a child run at the end of the log.
+func isOpenChild(log []entities.Event, created entities.Event) bool {
+	return created.Type == entities.EventStepCreated && childOf(created) != "" &&
+		!slices.ContainsFunc(log, func(e entities.Event) bool {
+			return e.CorrelationID == created.CorrelationID && e.Type != entities.EventStepCreated
+		})
 }
 
 // refusalAt returns why no run can begin with the events; empty if one can.
@@ -148,8 +166,6 @@ func refusalAt(log []entities.Event) string {
 		case entities.EventStepCreated:
 			if e.Data.Step == nil {
 				open[e.CorrelationID] = entities.ForkWithin
-			} else if e.Data.Step.ChildID != "" {
-				open[e.CorrelationID] = entities.ForkOpenChild
 			}
 		case entities.EventStepCompleted, entities.EventStepFailed:
 			delete(open, e.CorrelationID)

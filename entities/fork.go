@@ -17,6 +17,10 @@ type Fork struct {
 	// Seed is the run that has begun the log, of which RunID may be a fork in turn. What code makes of the ID of its run,
 	// such as random numbers, it makes of this one, so that it is the same again.
 	Seed RunID `json:"seed"`
+	// Steps is how many steps were open at the place, which the fork executes again, and Children how many child runs,
+	// which it starts again.
+	Steps    int `json:"steps,omitempty"`
+	Children int `json:"children,omitempty"`
 }
 
 // ErrForkRefused means that a run cannot go on from a place in a log; a [ForkRefusedError] says why. ErrForkTooLarge
@@ -28,8 +32,10 @@ var (
 
 // The reasons why a run cannot go on from a place in a log.
 const (
-	// ForkOpenChild: a child run was open there, which is not the fork's.
+	// ForkOpenChild: a child run was open there, and cannot be started again: it was deleted since.
 	ForkOpenChild = "open_child"
+	// ForkChildKey: another run has the key of a child run that was open there.
+	ForkChildKey = "child_key"
 	// ForkCancelling: the run was asked to cancel before.
 	ForkCancelling = "cancel_requested"
 	// ForkWithin: the place is within what was written at once, between the creation of a step and its result.
@@ -38,7 +44,8 @@ const (
 	ForkToken = "token_taken"
 	// ForkUndone: the run has undone steps after the failure.
 	ForkUndone = "undone"
-	// ForkLimits: the run has to wait for slots, and a step that is open for slots of other limits.
+	// ForkLimits: the run has to wait for slots, and what is open cannot wait with it: a child run, or a step that waits
+	// for slots of other limits.
 	ForkLimits = "limits"
 	// ForkSDK: the run is one of the Workflow SDK, whose IDs of steps follow from the ID of the run.
 	ForkSDK = "workflow_sdk"

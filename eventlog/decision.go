@@ -89,6 +89,9 @@ func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 	if len(r.Kept) > 0 {
 		return d.fork(f, r, now)
 	}
+	if created := d.keptStep(r); created != nil {
+		return d.startAnew(f, r, created, now)
+	}
 	events, err := decideFenced(f, r, f.eventTime(now))
 	if errors.Is(err, errRepeated) {
 		earlier, created := f.earlierOf(r), f.markedBy(r) != nil && r.createsStep()
@@ -108,10 +111,7 @@ func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 		d.enqueue(f.triggered(d.after.Run, e))
 	}
 	d.events, d.messages = append(d.events, events...), append(d.messages, r.Messages...)
-	if r.Child != nil {
-		child := decideAll(facts{Snapshot: NewSnapshot(f.Project)}, []Request{*r.Child}, now)
-		d.children, d.messages = append(d.children, child), append(d.messages, child.messages...)
-	}
+	d.startChild(f, r, now)
 	last := &events[len(events)-1]
 	if last.Data.ContinuedAs != "" {
 		if err := d.continueAs(f, r, now); err != nil {
@@ -119,6 +119,14 @@ func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 		}
 	}
 	return Outcome{Result: resultOf(d.after, now, last, r, Result{StepCreated: r.createsStep()})}
+}
+
+// startChild decides on the child run that a request starts, if it starts one.
+func (d *decision) startChild(f facts, r Request, now time.Time) {
+	if r.Child != nil {
+		child := decideAll(facts{Snapshot: NewSnapshot(f.Project)}, []Request{*r.Child}, now)
+		d.children, d.messages = append(d.children, child), append(d.messages, child.messages...)
+	}
 }
 
 // eventOf returns the event of the decision that a request repeats, or nil.

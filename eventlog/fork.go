@@ -13,22 +13,24 @@ import (
 // A fork is a run that begins with the first events of another one: see [entities.Fork]. They are written with its
 // run_created, in one transaction, and are what they are there. It is a new run all the same: it is pending until its
 // function is called, counts for quotas, and waits for the slots of its limits. What is open in the events is its own:
-// its steps are executed with all of their attempts and time, its waits end when they would have ended, or at once if
-// that is over, and its hooks take their tokens, which nobody else may have.
+// its steps are executed with all of their attempts and time, its child runs are started again, its waits end when they
+// would have ended, or at once if that is over, and its hooks take their tokens, which nobody else may have.
 
 const (
 	// MaxForkEvents is how many events a fork may keep. One transaction writes them, and the run's rows.
 	MaxForkEvents = 10_000
 	// MaxForkBytes is how many bytes their payloads may have.
 	MaxForkBytes = 16 << 20
+	// MaxForkChildren is how many child runs a fork may start: as many as an answer of a function may.
+	MaxForkChildren = 500
 	// failureWithin is how many positions before the end of a run the failure of a step is looked for that has failed it,
 	// as in the lists of failures.
 	failureWithin = 10
 )
 
-// CheckKept fails with an [entities.ForkRefusedError] or an [entities.ForkTooLargeError] if no run can begin with the
-// events.
-func CheckKept(kept []entities.Event) error {
+// checkKept fails with an [entities.ForkRefusedError] or an [entities.ForkTooLargeError] if no run can begin with the
+// events and the requests that start the child runs anew that are open in them.
+func checkKept(kept []entities.Event, children []Request) error {
 	size := 0
 	for _, e := range kept {
 		size += len(e.Payload) + len(e.Extra)
@@ -48,26 +50,25 @@ func CheckKept(kept []entities.Event) error {
 	}
 	s := foldKept("", kept)
 	for _, e := range s.openSteps(kept) {
-		if err := s.checkOpen(e); err != nil {
+		if err := s.checkOpen(e, children); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// checkOpen fails if a fork cannot go on with a step, which e has created, as it is.
-func (s *Snapshot) checkOpen(e entities.Event) error {
+// checkOpen fails if a fork that starts the children anew cannot go on with a step, which e has created, as it is.
+func (s *Snapshot) checkOpen(e entities.Event, children []Request) error {
 	switch {
 	case e.Data.Step == nil && s.Steps[entities.StepID(e.CorrelationID)].ResultSeq == 0:
 		return &entities.ForkRefusedError{Reason: entities.ForkWithin, Seq: e.Seq, Text: fmt.Sprintf(
 			"event %d has created step %s, and what follows was written with it: go on from its result, or from %d",
 			e.Seq, e.CorrelationID, e.Seq-1)}
-	case e.Data.Step != nil && e.Data.Step.ChildID != "":
+	case childOf(e) != "" && restartOf(children, e) == nil:
 		return &entities.ForkRefusedError{
-			Reason: entities.ForkOpenChild, Seq: e.Seq, Holder: e.Data.Step.ChildID, Text: fmt.Sprintf(
-				"step %s was waiting there for child run %s, which reports to the original alone: go on from an event "+
-					"after its end, or from %d at most, so that the new run starts a child of its own",
-				e.CorrelationID, e.Data.Step.ChildID, e.Seq-1),
+			Reason: entities.ForkOpenChild, Seq: e.Seq, Holder: childOf(e), Text: fmt.Sprintf(
+				"step %s was waiting there for child run %s, which was deleted since, so that nothing says how to start it "+
+					"again: go on from an event after its end, or from %d at most", e.CorrelationID, childOf(e), e.Seq-1),
 		}
 	default:
 		return nil
@@ -131,7 +132,8 @@ func (d *decision) fork(f facts, r Request, now time.Time) Outcome {
 	return Outcome{Result: resultOf(d.after, now, &events[0], r, Result{})}
 }
 
-// forkEvents returns the events with which a fork begins. The time that its open steps have is as long as it was.
+// forkEvents returns the events with which a fork begins. The time that its open steps have is as long as it was, and
+// what was to be executed by the deployment of the original is by that of the fork.
 func (r Request) forkEvents(now time.Time) []entities.Event {
 	events := slices.Clone(r.Kept)
 	fork := *r.Data.Fork
@@ -143,11 +145,17 @@ func (r Request) forkEvents(now time.Time) []entities.Event {
 		events[i].RunID = r.RunID
 	}
 	for _, e := range foldKept("", events).openSteps(events) {
-		if e.Data.Step != nil && e.Data.Step.Deadline != nil {
-			spec := *e.Data.Step
-			spec.Deadline = new(now.Add(spec.Deadline.Sub(e.CreatedAt)))
-			events[e.Seq-1].Data.Step = &spec
+		if e.Data.Step == nil {
+			continue
 		}
+		spec := *e.Data.Step
+		if spec.Deadline != nil {
+			spec.Deadline = new(now.Add(spec.Deadline.Sub(e.CreatedAt)))
+		}
+		if spec.DeploymentID = r.ownDeployment(spec.DeploymentID); spec.ChildID != "" {
+			spec.ChildID = restartOf(r.Children, e).Child.RunID
+		}
+		events[e.Seq-1].Data.Step = &spec
 	}
 	return events
 }

@@ -82,32 +82,49 @@ func TestCheckKept(t *testing.T) {
 	good := []string{
 		"run_created", "run_started", "step_created a", "step_started a", "step_created child", "step_completed child",
 	}
-	if err := CheckKept(logFrom(good...)); err != nil {
+	if err := checkKept(logFrom(good...), nil); err != nil {
 		t.Error(err)
 	}
-	wantForkRefused(t, CheckKept(logFrom(good[:5]...)), entities.ForkOpenChild, 5)
-	wantForkRefused(t, CheckKept(logFrom("run_created", "cancel_requested")), entities.ForkCancelling, 2)
-	wantForkRefused(t, CheckKept(logFrom("run_created", "step_created own", "step_started own")), entities.ForkWithin, 2)
-	if err := CheckKept(logFrom("run_created", "step_created own", "step_retrying own")); err != nil {
+	wantForkRefused(t, checkKept(logFrom(good[:5]...), nil), entities.ForkOpenChild, 5)
+	wantForkRefused(t, checkKept(logFrom("run_created", "cancel_requested"), nil), entities.ForkCancelling, 2)
+	wantForkRefused(t, checkKept(logFrom("run_created", "step_created own", "step_started own"), nil), entities.ForkWithin, 2)
+	if err := checkKept(logFrom("run_created", "step_created own", "step_retrying own"), nil); err != nil {
 		t.Errorf("a step that its function repeats: %v", err)
 	}
-	if err := CheckKept(logFrom("run_created", "run_failed")); !errors.Is(err, entities.ErrInvalid) {
+	if err := checkKept(logFrom("run_created", "run_failed"), nil); !errors.Is(err, entities.ErrInvalid) {
 		t.Errorf("the end of the run: got error %v", err)
 	}
 	long := logFrom(append([]string{"run_created"}, make([]string, MaxForkEvents)...)...)
 	for i := range long[1:] {
 		long[i+1].Type = entities.EventAttrSet
 	}
-	if err := CheckKept(long); !errors.Is(err, entities.ErrForkTooLarge) {
+	if err := checkKept(long, nil); !errors.Is(err, entities.ErrForkTooLarge) {
 		t.Errorf("%d events: got error %v", len(long), err)
 	}
-	if err := CheckKept(long[:MaxForkEvents]); err != nil {
+	if err := checkKept(long[:MaxForkEvents], nil); err != nil {
 		t.Errorf("%d events: %v", MaxForkEvents, err)
 	}
 	large := logFrom("run_created", "hook_received h")
 	large[1].Payload = make([]byte, MaxForkBytes+1)
-	if err := CheckKept(large); !errors.Is(err, entities.ErrForkTooLarge) {
+	if err := checkKept(large, nil); !errors.Is(err, entities.ErrForkTooLarge) {
 		t.Errorf("%d bytes: got error %v", MaxForkBytes+1, err)
+	}
+}
+
+// TestForkChildren: what starts the open child of the kept events makes them good, up to a number of them.
+func TestForkChildren(t *testing.T) {
+	t.Parallel()
+	kept := logFrom("run_created", "step_created child")
+	if err := checkKept(kept, []Request{startAnew(kept[1], kept[0], time.UnixMilli(0))}); err != nil {
+		t.Error(err)
+	}
+	many := logFrom(append([]string{"run_created"}, make([]string, MaxForkChildren+1)...)...)
+	for i := range many[1:] {
+		many[i+1].Type, many[i+1].CorrelationID = entities.EventStepCreated, fmt.Sprint("child", i)
+		many[i+1].Data.Step = &entities.StepSpec{ChildID: "wrun_2"}
+	}
+	if r, err := new(Log).Fork(t.Context(), "p", Request{}, many); !errors.Is(err, entities.ErrForkTooLarge) {
+		t.Errorf("%d open children: got %d requests and error %v", len(many)-1, len(r.Children), err)
 	}
 }
 

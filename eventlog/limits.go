@@ -261,7 +261,7 @@ func (l *Log) openGate(ctx context.Context, tx pgx.Tx, c *call, f *facts) (*admi
 	if err := pg.SendQueued(ctx, tx, &b); err != nil || len(found) == 0 {
 		return nil, err
 	}
-	if err := c.start.placeChildren(c.requests, *f); err != nil {
+	if err := c.start.placeChildren(c, *f); err != nil {
 		return nil, err
 	}
 	l.limited.remember(c.project, found)
@@ -276,6 +276,9 @@ func (l *Log) openGate(ctx context.Context, tx pgx.Tx, c *call, f *facts) (*admi
 	a := &admission{}
 	if parent != "" {
 		limit.LoadAncestors(&b, c.project, parent, &a.ancestors)
+	}
+	if parent == c.runID && f.Run == nil { // a fork, whose row is not there yet
+		a.ancestors = slices.Clone(c.requests[0].Data.Limits)
 	}
 	// A run with a parent is created under a lock on that, so it waits for no limit's lock.
 	a.gate = limit.OpenGate(&b, c.project, uses, parent == "")
@@ -335,6 +338,10 @@ func (a *admission) admit(d *decision, requests []Request) error {
 	a.writes = nil
 	if err := a.admitRun(d, d); err != nil {
 		return &RefusedError{0, err}
+	}
+	if d.waits && len(d.children) > 0 {
+		return &RefusedError{0, &entities.ForkRefusedError{Reason: entities.ForkLimits, Text: "the run has to wait for " +
+			"slots of its limits, and child runs that were open there would not: try again when there are some"}}
 	}
 	for i := range d.children {
 		child := &d.children[i]

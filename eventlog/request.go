@@ -33,6 +33,9 @@ type Request struct {
 	// Kept is for the run_created of a fork: the events of the original that it begins with, from the first one. Data.Fork
 	// then names the original.
 	Kept []entities.Event
+	// Children is for the run_created of a fork: a step_created, with its Child, for each child run that is open in Kept.
+	// They are started with the run: see [Log.Fork].
+	Children []Request
 	// OfApp is for a run_created: the deployment has been read, and is no version of a flow. Such runs have no build.
 	OfApp bool
 	// Reserved is for a run_created: the server has told the run's ID to somebody, so that it may have been made long ago.
@@ -192,7 +195,7 @@ func (r Request) validate(now time.Time) error {
 		return err
 	}
 	if len(r.Kept) > 0 {
-		if err := CheckKept(r.Kept); err != nil {
+		if err := checkKept(r.Kept, r.Children); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -43,7 +44,7 @@ func (l *Log) Start(
 func (l *Log) StartWith(
 	ctx context.Context, project entities.Project, r Request, o AppendOptions, then ...Request,
 ) (entities.Run, bool, error) {
-	results, err := l.AppendAll(ctx, project, r.RunID, append([]Request{r}, then...), o)
+	results, err := l.AppendAll(ctx, project, r.RunID, slices.Concat([]Request{r}, r.children(), then), o)
 	if before, ok := errors.AsType[*startedBefore](err); ok {
 		return before.run, false, nil
 	}
@@ -73,7 +74,7 @@ func (l *Log) StartWith(
 	if err != nil {
 		return entities.Run{}, false, fmt.Errorf("start run: %w", err)
 	}
-	return results[len(then)].Run, true, nil
+	return results[len(results)-1].Run, true, nil
 }
 
 // startedBefore is the error of an append that is to create a run which was started earlier with its idempotency key.

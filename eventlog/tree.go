@@ -53,14 +53,22 @@ type below struct {
 func (c *call) rootOf(f facts) entities.RunID {
 	for _, r := range c.requests {
 		switch {
-		case r.Child != nil && f.Run != nil:
-			root, _ := f.Run.Descend()
+		case r.Child != nil:
+			root, _ := c.parent(f).Descend()
 			return root
 		case f.Run == nil && r.startsRun() && r.Data.RootID != "":
 			return r.Data.RootID
 		}
 	}
 	return ""
+}
+
+// parent returns the run of the call: as it is or, if it is a fork, as it is created.
+func (c *call) parent(f facts) *entities.Run {
+	if f.Run == nil {
+		return &entities.Run{ID: c.runID}
+	}
+	return f.Run
 }
 
 // load queues the reads that decide about runs below a root, if the call starts such runs.
@@ -146,10 +154,11 @@ func (w *below) end(created int64) {
 // placeChildren gives the runs that the requests start for the run their place in the tree. The steps of those that may
 // not start fail at once. A run for which nobody waits is not started if another one has its key, which is the step's
 // output then.
-func (s *newStart) placeChildren(requests []Request, f facts) error {
-	if s == nil || f.Run == nil {
+func (s *newStart) placeChildren(c *call, f facts) error {
+	if s == nil {
 		return nil
 	}
+	requests := c.requests
 	for i, r := range requests {
 		if _, exists := f.Steps[entities.StepID(r.CorrelationID)]; exists || r.Child == nil {
 			continue
@@ -165,7 +174,7 @@ func (s *newStart) placeChildren(requests []Request, f facts) error {
 			continue
 		}
 		child := *r.Child
-		child.Data.RootID, child.Data.Depth = f.Run.Descend()
+		child.Data.RootID, child.Data.Depth = c.parent(f).Descend()
 		err := s.take(child.Data.RootID, child.Data.Depth, (*quota).checkChild)
 		refused, ok := errors.AsType[*admin.QuotaError](err)
 		switch {

@@ -110,6 +110,9 @@ func (t *decision) advance() (moved bool) {
 		if t.ended {
 			return true
 		}
+		if t.steps[i].status == statusOpen {
+			t.limit(i, &t.Program.steps[i].action)
+		}
 		open = open || !t.steps[i].status.ended()
 	}
 	if !moved && !open {

@@ -115,11 +115,17 @@ func (t *decision) openOther(i int, a *action, where *stepScope) {
 func (t *decision) await(i int, a *action, command openHook) {
 	t.send(command)
 	t.hooks[i] = true
-	if a.timeout > 0 {
+	t.limit(i, a)
+	t.steps[i].status = statusOpen
+}
+
+// limit limits the time for which a step waits whose hook is open, unless it is limited. A fork may have kept the hook
+// without the wait.
+func (t *decision) limit(i int, a *action) {
+	if t.hooks[i] && !t.limits[i] && a.timeout > 0 {
 		t.send(wait{Type: "wait", ID: t.Program.steps[i].id + TimeSuffix, For: duration(a.timeout)})
 		t.limits[i] = true
 	}
-	t.steps[i].status = statusOpen
 }
 
 func tokenOf(v *template, where *stepScope) (string, error) {

@@ -212,8 +212,8 @@ func (s *Server) rerunRuns(r *request) error {
 	return answer(r, func() (api.CopiedRuns, error) { return s.rerunMatching(r, f, body) })
 }
 
-// rerunMatching starts copies of the runs that match the filter or, in a dry run, only counts them. It reads a limited
-// number of pages, and keeps a limited number of events, so it may leave runs for the next request.
+// rerunMatching starts copies of the runs that match the filter or, in a dry run, only says which it would be. It reads
+// a limited number of pages, and keeps a limited number of events, so it may leave runs for the next request.
 func (s *Server) rerunMatching(r *request, f store.RunFilter, body rerunsRequest) (api.CopiedRuns, error) {
 	result := api.CopiedRuns{RunIds: []string{}, Refused: []api.RefusedRun{}, Cursor: body.Cursor}
 	kept := int64(0)
@@ -228,11 +228,11 @@ func (s *Server) rerunMatching(r *request, f store.RunFilter, body rerunsRequest
 			return result, err
 		}
 		for i, run := range left {
-			started, err := s.rerunOne(r, run, body, &result)
+			events, err := s.rerunOne(r, run, body, &result)
 			if err != nil {
 				return result, err
 			}
-			if kept += started.ForkSeq; result.Matched == int64(body.Limit) || kept >= maxBulkEvents {
+			if kept += events; result.Matched == int64(body.Limit) || kept >= maxBulkEvents {
 				result.More = i+1 < len(left) || next != ""
 				result.Cursor = ""
 				if result.More {
@@ -264,31 +264,40 @@ func (s *Server) notYetRerun(r *request, runs []entities.Run, body rerunsRequest
 	return slices.DeleteFunc(runs, func(run entities.Run) bool { return used[batch+string(run.ID)] }), err
 }
 
-// rerunOne starts a copy of a run. What keeps this run alone from being copied does not fail the request.
+// rerunOne starts a copy of a run or, in a dry run, finds out whether its log can be kept. It returns how many events
+// the copy keeps. What keeps this run alone from being copied does not fail the request.
 func (s *Server) rerunOne(
 	r *request, original entities.Run, body rerunsRequest, result *api.CopiedRuns,
-) (entities.Run, error) {
+) (events int64, err error) {
 	result.Matched++
 	if len(result.RunIds) < maxBulkIDs {
 		result.RunIds = append(result.RunIds, string(original.ID))
 	}
-	if body.DryRun {
-		return entities.Run{}, nil
-	}
-	started, err := s.rerun(r, original, api.RerunRunBody{
+	copied := api.RerunRunBody{
 		Deployment: body.Deployment, IdempotencyKey: body.batch() + string(original.ID), From: body.From,
-	})
+	}
+	var started startedRun
+	switch {
+	case !body.DryRun:
+		started, err = s.rerun(r, original, copied)
+	case isFork(copied):
+		started.event, _, err = s.copyOf(r, original, copied)
+	}
 	read.ReuseMemory(r.ctx())
 	if refusesOne(err) {
 		if len(result.Refused) < maxBulkIDs {
 			result.Refused = append(result.Refused, api.RefusedRun{RunID: string(original.ID), Message: err.Error()})
 		}
-		return entities.Run{}, nil
+		return 0, nil
 	}
 	if started.created {
 		result.Started++
 	}
-	return started.run, err
+	if fork := started.event.Data.Fork; fork != nil && (started.created || body.DryRun) {
+		result.OpenSteps += int64(fork.Steps)
+		result.OpenChildren += int64(fork.Children)
+	}
+	return int64(len(started.event.Kept)), err
 }
 
 // refusesOne reports whether an error is about one run of many: its key is taken, its deployment is gone, retention has

@@ -54,11 +54,13 @@ func checkPlace(body api.RerunRunBody, original entities.Run) error {
 	}
 }
 
-// keep makes the event that starts a copy of a run that of a fork, which keeps events of the original.
-func (s *Server) keep(r *request, original entities.Run, body api.RerunRunBody, event *eventlog.Request) error {
+// keep returns the event that starts a copy of a run as that of a fork, which keeps events of the original.
+func (s *Server) keep(
+	r *request, original entities.Run, body api.RerunRunBody, created eventlog.Request,
+) (eventlog.Request, error) {
 	if original.Driver == entities.DriverClient {
-		return &entities.ForkRefusedError{Reason: entities.ForkSDK, Text: "the Workflow SDK makes the IDs of a run's steps " +
-			"from the ID of the run, so that another run cannot go on from its log: rerun it"}
+		return created, &entities.ForkRefusedError{Reason: entities.ForkSDK, Text: "the Workflow SDK makes the IDs of a " +
+			"run's steps from the ID of the run, so that another run cannot go on from its log: rerun it"}
 	}
 	upTo := body.At
 	if upTo == 0 {
@@ -66,28 +68,24 @@ func (s *Server) keep(r *request, original entities.Run, body api.RerunRunBody, 
 	}
 	log, err := s.firstEvents(r, original.ID, upTo)
 	if err != nil {
-		return err
+		return created, err
 	}
 	if body.At == 0 {
 		n, err := eventlog.BeforeFailure(log)
 		if err != nil {
-			return err
+			return created, err
 		}
 		log = log[:n]
 	}
 	inboxes, err := s.inboxesOf(r, original)
 	if err != nil {
-		return err
+		return created, err
 	}
 	if len(log) <= len(inboxes) {
-		return badField("at", "the run opens its inboxes first: keep %d events at least", 1+len(inboxes))
+		return created, badField("at", "the run opens its inboxes first: keep %d events at least", 1+len(inboxes))
 	}
 	giveOwnInboxes(log)
-	event.Kept, event.Data.Fork = log, &entities.Fork{RunID: original.ID, Seed: original.ID}
-	if before := log[0].Data.Fork; before != nil {
-		event.Data.Fork.Seed = before.Seed
-	}
-	return nil
+	return s.Log.Fork(r.ctx(), r.project(), created, log)
 }
 
 // firstEvents reads the first events of a run's log.

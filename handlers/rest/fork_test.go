@@ -40,7 +40,11 @@ func TestForkARun(t *testing.T) {
 		t.Errorf("repeated: got %v, want %v", again["id"], fork["id"])
 	}
 	a.wantRejected(t, http.MethodPost, path, `{"at":4,"idempotencyKey":"f"}`, http.StatusConflict, "idempotency_mismatch")
-	at := a.post(t, path, `{"at":5}`, http.StatusCreated)
+	at := a.post(t, path, `{"at":5,"idempotencyKey":"g"}`, http.StatusCreated)
+	of := object{"runId": id, "events": float64(5), "steps": float64(1)}
+	check.Equal(t, "what becomes of the open step", at["forkOf"].(object), of)
+	again := a.post(t, path, `{"at":5,"idempotencyKey":"g"}`, http.StatusOK)
+	check.Equal(t, "the answer to the repeated request", again["forkOf"].(object), of)
 	forks := map[any]bool{}
 	for _, f := range a.all(t, "/v1/runs?forkOf="+id, "10") {
 		forks[f["id"]] = true
@@ -103,14 +107,29 @@ func TestForkMatchingRuns(t *testing.T) {
 		d.StepName, d.Step = "kid", &entities.StepSpec{ChildID: "wrun_1"}
 	}))
 	a.event(t, cancelling, entities.EventRunFailed, data(func(d *entities.EventData) { d.ErrorCode = "declined" }))
+	kid := a.driven(t, "kid")
+	parent := a.driven(t, "refund")
+	a.event(t, parent, entities.EventStepCreated, on("kid"), data(func(d *entities.EventData) {
+		d.StepName, d.Step = "kid", &entities.StepSpec{ChildID: kid}
+	}))
+	a.event(t, parent, entities.EventRunFailed, data(func(d *entities.EventData) { d.ErrorCode = "declined" }))
 	const filter = `{"filter":{"errorCode":"declined"},"from":"failure"`
 	dry := a.post(t, "/v1/runs/rerun", filter+`,"dryRun":true}`, http.StatusOK)
-	if dry["matched"] != float64(4) || dry["started"] != float64(0) || a.count(t, "runs") != 4 {
+	if dry["matched"] != float64(5) || dry["started"] != float64(0) || a.count(t, "runs") != 6 {
 		t.Errorf("the dry run answers %v, and there are %d runs", dry, a.count(t, "runs"))
 	}
 	got := a.post(t, "/v1/runs/rerun", filter+`,"idempotencyKey":"b"}`, http.StatusOK)
-	if got["matched"] != float64(4) || got["started"] != float64(3) || len(got["refused"].([]any)) != 1 {
-		t.Errorf("got %v, want three forks and one refusal, of an open child", got)
+	if got["matched"] != float64(5) || got["started"] != float64(4) {
+		t.Errorf("got %v, want four forks", got)
+	}
+	for of, answer := range map[string]object{"the dry run": dry, "the forks": got} {
+		if len(answer["refused"].([]any)) != 1 || answer["openChildren"] != float64(1) || answer["openSteps"] != nil {
+			t.Errorf("%s: got %v, want one refusal, of a child that is gone, and one child that is started again", of, answer)
+		}
+	}
+	fork := a.all(t, "/v1/runs?forkOf="+string(parent), "10")[0]["id"].(string)
+	if children := a.all(t, "/v1/runs?parentId="+fork, "10"); len(children) != 1 || children[0]["workflow"] != "kid" {
+		t.Errorf("the fork has the children %v, want one", children)
 	}
 	again := a.post(t, "/v1/runs/rerun", filter+`,"idempotencyKey":"b"}`, http.StatusOK)
 	if again["started"] != float64(0) {

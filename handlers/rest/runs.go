@@ -155,6 +155,9 @@ func newRunDetail(r entities.Run, events map[read.Position]entities.Event, with 
 		if with == read.WithPayloads {
 			v.Input, v.InputEncoding = payloadJSON(e)
 		}
+		if fork := e.Data.Fork; fork != nil {
+			v.ForkOf.Steps, v.ForkOf.Children = int64(fork.Steps), int64(fork.Children)
+		}
 		if r.Status == entities.RunPending {
 			v.StartAt = optionalTime(e.Data.StartAt)
 		}

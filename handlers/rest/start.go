@@ -394,27 +394,34 @@ type startedRun struct {
 
 // rerun starts a copy of a run.
 func (s *Server) rerun(r *request, original entities.Run, body api.RerunRunBody) (started startedRun, err error) {
-	if err = checkPlace(body, original); err != nil {
-		return started, err
-	}
-	if started.event, err = s.rerunEvent(r, original, body); err != nil {
-		return started, err
-	}
 	var inboxes []string
-	if isFork(body) {
-		err = s.keep(r, original, body, &started.event)
-	} else {
-		inboxes, err = s.inboxesOf(r, original)
-	}
-	if err != nil {
+	if started.event, inboxes, err = s.copyOf(r, original, body); err != nil {
 		return started, err
-	}
-	if body.Deployment != "" {
-		started.event.Data.Build = ""
 	}
 	started.run, started.created, err = s.start(
 		r, original.Project, started.event, cmp.Or(body.Deployment, original.DeploymentID), opened(inboxes)...)
 	return started, err
+}
+
+// copyOf returns the event that starts a copy of a run, without its deployment, and the inboxes with which it starts.
+func (s *Server) copyOf(
+	r *request, original entities.Run, body api.RerunRunBody,
+) (event eventlog.Request, inboxes []string, err error) {
+	if err = checkPlace(body, original); err != nil {
+		return event, nil, err
+	}
+	if event, err = s.rerunEvent(r, original, body); err != nil {
+		return event, nil, err
+	}
+	if body.Deployment != "" {
+		event.Data.Build = ""
+	}
+	if isFork(body) {
+		event, err = s.keep(r, original, body, event)
+	} else {
+		inboxes, err = s.inboxesOf(r, original)
+	}
+	return event, inboxes, err
 }
 
 // rerunEvent returns the event that starts a run like the original, without its deployment.

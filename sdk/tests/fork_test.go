@@ -18,6 +18,7 @@ var (
 	forked    = stepwell.NewWorkflow[string, string]("forked")
 	forkPack  = stepwell.NewStep[string, string]("pack")
 	forkPrice = stepwell.NewStep[string, string]("price")
+	forkKid   = stepwell.NewWorkflow[string, string]("kid")
 )
 
 // forkRun is a run as the API shows it.
@@ -32,7 +33,8 @@ type forkRun struct {
 }
 
 // TestForksEndAsTheOriginal at each position of a log, with a step that the server calls, steps within the call, some at
-// once, a sleep and random numbers. No step that is finished there is executed again.
+// once, a sleep, random numbers and a child. No step that is finished there is executed again, and a child that is open
+// is started again.
 func TestForksEndAsTheOriginal(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -59,9 +61,14 @@ func TestForksEndAsTheOriginal(t *testing.T) {
 		}
 		prices, err := stepwell.MapBy(w, []string{"a", "b", "c"}, func(item string) string { return item },
 			func(w *stepwell.Context, item string) (string, error) { return forkPrice.Run(w, item+w.UUID()) })
-		return fmt.Sprint(first, own, prices), err
+		if err != nil {
+			return "", err
+		}
+		kid, err := forkKid.Child(w, "kid").Await(w)
+		return fmt.Sprint(first, own, prices, kid), err
 	}
-	s.serve(t, forkPack.Bind(count), forkPrice.Bind(count), forked.Bind(work))
+	kid := func(_ *stepwell.Context, in string) (string, error) { return in + "!", nil }
+	s.serve(t, forkKid.Bind(kid), forkPack.Bind(count), forkPrice.Bind(count), forked.Bind(work))
 	run, err := forked.Start(t.Context(), s.client(t, "write"), "order")
 	if err != nil {
 		t.Fatal(err)

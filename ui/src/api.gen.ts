@@ -84,6 +84,8 @@ export type Failure = {
 export type ForkOf = {
   runId: string;
   events: number;
+  steps?: number;
+  children?: number;
 };
 
 export type Run = {
@@ -1085,6 +1087,8 @@ export type CancelledRuns = {
 export type CopiedRuns = {
   matched: number;
   started: number;
+  openSteps?: number;
+  openChildren?: number;
   runIds: Array<string>;
   refused: Array<RefusedRun>;
   more: boolean;

@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
@@ -14,7 +15,23 @@ func forkText(f *api.ForkOf) string {
 	if f == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s, event %d", f.RunID, f.Events)
+	text := fmt.Sprintf("%s, event %d", f.RunID, f.Events)
+	if again := againText(f.Steps, f.Children); again != "" {
+		text += ", where " + again
+	}
+	return text
+}
+
+// againText says what becomes of the steps and child runs that were open where forks go on; empty if none were.
+func againText(steps, children int64) string {
+	var parts []string
+	if steps > 0 {
+		parts = append(parts, fmt.Sprintf("steps were open, which are executed again: %d", steps))
+	}
+	if children > 0 {
+		parts = append(parts, fmt.Sprintf("child runs were open, which are started again as new runs: %d", children))
+	}
+	return strings.Join(parts, "; ")
 }
 
 type forkCmd struct {

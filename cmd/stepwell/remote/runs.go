@@ -431,6 +431,9 @@ func (c rerunCmd) copy(ctx context.Context, k *kong.Context, s *Session, place j
 		for _, r := range result.Refused {
 			s.note("%s: %s", r.RunID, r.Message)
 		}
+		if again := againText(result.OpenSteps, result.OpenChildren); again != "" {
+			s.note("%s", again)
+		}
 		if c.DryRun {
 			return s.printResult(nil, "would copy %d", result.Matched)
 		}

@@ -67,6 +67,9 @@ func (f waitFlags) start(ctx context.Context, s *Session, path string, body json
 	if err != nil {
 		return err
 	}
+	if r.ForkOf != nil && againText(r.ForkOf.Steps, r.ForkOf.Children) != "" {
+		s.note("fork of %s", forkText(r.ForkOf))
+	}
 	if !f.Wait && f.WaitTimeout == 0 {
 		return s.printResult(raw, "%s", r.ID)
 	}

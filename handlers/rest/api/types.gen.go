@@ -631,6 +631,12 @@ type CopiedRuns struct {
 	// Started How many of them were copied now.
 	Started int64 `json:"started"`
 
+	// OpenSteps How many steps are open where the copies go on, which they execute again. A dry run says it too.
+	OpenSteps int64 `json:"openSteps,omitempty,omitzero"`
+
+	// OpenChildren How many child runs are open where the copies go on, which they start again, as runs of their own. A dry run says it too.
+	OpenChildren int64 `json:"openChildren,omitempty,omitzero"`
+
 	// RunIds The first 100 matching runs.
 	RunIds []string `json:"runIds"`
 
@@ -1035,6 +1041,12 @@ type ForkOf struct {
 
 	// Events How many events of the original it has kept.
 	Events int64 `json:"events"`
+
+	// Steps How many steps were open there, which it executes again. Lists of runs do not say it.
+	Steps int64 `json:"steps,omitempty,omitzero"`
+
+	// Children How many child runs were open there, which it has started again, as runs of its own. Lists of runs do not say it.
+	Children int64 `json:"children,omitempty,omitzero"`
 }
 
 // Found defines model for Found.

@@ -176,7 +176,7 @@ export function Fork({ run, at, close }: Omit<Props, "done"> & { at?: number }) 
   };
   return (
     <Dialog title={at ? `Go on from event ${at}` : "Go on from the failure"} button="Start the fork" act={act} close={close}>
-      <p>A new run keeps {at ? (at === 1 ? "the first event" : `the first ${at} events`) : "what was finished before the step that failed"}, and goes on from there. What is finished is not done again. This run stays as it is.</p>
+      <p>A new run keeps {at ? (at === 1 ? "the first event" : `the first ${at} events`) : "what was finished before the step that failed"}, and goes on from there. What is finished is not done again. Steps that are open there are executed again, and child runs started again as new ones. This run stays as it is.</p>
       <label>Deployment<input value={deployment.value} placeholder={run.deployment} onInput={(e) => (deployment.value = e.currentTarget.value.trim())} /></label>
       <Commands cli={`stepwell runs fork ${run.id}${at ? ` --at ${at}` : ""}${deployment.value ? ` --deployment ${quote(deployment.value)}` : ""} --idempotency-key ${key}`}
         curl={curl(server, "POST", addressOf("POST /v1/runs/{id}/rerun", { path }), JSON.stringify(body))} />

@@ -170,7 +170,7 @@ function Head({ run: r, why, refresh }: { run: Run; why: Explanation | null; ref
         {r.parentId && <div><dt>parent</dt><dd><a class="mono" href={href(["runs", r.parentId])}>…{r.parentId.slice(-8)}</a></dd></div>}
         {r.continuedFrom && <div><dt>continues</dt><dd><a class="mono" href={href(["runs", r.continuedFrom])}>…{r.continuedFrom.slice(-8)}</a></dd></div>}
         {r.continuedAs && <div><dt>continued as</dt><dd><a class="mono" href={href(["runs", r.continuedAs])}>…{r.continuedAs.slice(-8)}</a></dd></div>}
-        {r.forkOf && <div><dt>goes on from</dt><dd><a class="mono" href={`${href(["runs", r.forkOf.runId, "log"])}#e${r.forkOf.events}`}>…{r.forkOf.runId.slice(-8)}</a> <span class="quiet">event {r.forkOf.events}</span></dd></div>}
+        {r.forkOf && <div><dt>goes on from</dt><dd><a class="mono" href={`${href(["runs", r.forkOf.runId, "log"])}#e${r.forkOf.events}`}>…{r.forkOf.runId.slice(-8)}</a> <span class="quiet">event {r.forkOf.events}{again(r.forkOf)}</span></dd></div>}
         {hasEnded(r) && r.driver === "server" && <Forks of={r.id} />}
         {r.deadline && !hasEnded(r) && <div><dt>deadline</dt><dd><Age at={r.deadline} /></dd></div>}
         {Object.entries(r.attributes).map(([name, value]) => <div><dt>{name}</dt><dd>{value || <span class="quiet">empty</span>}</dd></div>)}
@@ -178,6 +178,12 @@ function Head({ run: r, why, refresh }: { run: Run; why: Explanation | null; ref
       </About>
     </header>
   );
+}
+
+// again says what was open where a fork goes on, which it does again.
+function again({ steps = 0, children = 0 }: NonNullable<Run["forkOf"]>): string {
+  const parts = [steps > 0 && `open steps executed again: ${steps}`, children > 0 && `open child runs started again: ${children}`];
+  return parts.filter(Boolean).map((part) => `; ${part}`).join("");
 }
 
 // Forks are the newest runs that go on from this one.
