@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
@@ -31,6 +32,10 @@ func viewRun(t *testing.T, f *fixture) entities.RunID {
 	failed.Data.ErrorCode = "stock"
 	webhook := with(hookCreated(id, "hook_b", "secret"), `"any"`)
 	webhook.Data.IsWebhook = ptr(true)
+	wait := on(id, entities.EventWaitCreated, "wait_a")
+	wait.Data.ResumeAt = ptr(day.Add(time.Hour))
+	child := on(id, entities.EventStepCreated, "kid")
+	child.Data.StepName, child.Data.Step = "kid", &entities.StepSpec{ChildID: "wrun_2"}
 	for _, r := range []Request{
 		create,
 		onRun(id, entities.EventRunStarted),
@@ -43,9 +48,14 @@ func viewRun(t *testing.T, f *fixture) entities.RunID {
 		with(hookCreated(id, "hook_a", "approval_1"), `{"title": "Ship?"}`),
 		webhook,
 		with(on(id, entities.EventStoreSet, "store_1"), `{"count": 3}`),
+		wait,
+		with(child, `7`),
 	} {
 		f.must(t, r)
 	}
+	f.exec(t, `INSERT INTO signals (project, id, name, data, created_at, keep_until, expires_at)
+		VALUES ('home', 'sig_1', 'paid', '{"n": 1}', now(), now(), now())`)
+	f.exec(t, `INSERT INTO pauses (project, kind, name, note, paused_by) VALUES ('home', 'workflow', 'order', 'broken', 'anna')`)
 	return id
 }
 
@@ -56,7 +66,7 @@ func TestViewsShowTheLog(t *testing.T) {
 	f.wantRow(t, `SELECT * FROM v_runs WHERE run_id = $1`, id, map[string]any{
 		"project": "home", "workflow": "order", "deployment": "dpl_1", "status": "running", "unique_key": "12345",
 		"attributes": map[string]any{"order": "12345"}, "input": map[string]any{"total": 5.0}, "depth": int32(0),
-		"events": int64(11), "created_at": day, "started_at": day,
+		"events": int64(13), "forked_events": int64(0), "created_at": day, "started_at": day,
 	})
 	f.wantRow(t, `SELECT * FROM v_steps WHERE run_id = $1 AND step_id = 'step_a'`, id, map[string]any{
 		"step_id": "step_a", "project": "home", "workflow": "order", "name": "charge", "status": "completed",
@@ -70,6 +80,19 @@ func TestViewsShowTheLog(t *testing.T) {
 	f.wantRow(t, `SELECT * FROM v_events WHERE run_id = $1 AND seq = 6`, id, map[string]any{
 		"seq": int64(6), "project": "home", "type": "step_created", "entity_id": "step_b",
 		"data": map[string]any{"stepName": "charge"}, "payload_bytes": []byte("devl[1]"), "created_at": day,
+	})
+	f.wantRow(t, `SELECT child_run_id FROM v_steps WHERE run_id = $1 AND step_id = 'kid'`, id, map[string]any{
+		"child_run_id": "wrun_2",
+	})
+	f.wantRow(t, `SELECT * FROM v_waits WHERE run_id = $1`, id, map[string]any{
+		"wait_id": "wait_a", "project": "home", "workflow": "order", "status": "waiting", "resume_at": day.Add(time.Hour),
+		"created_at": day,
+	})
+	f.wantRow(t, `SELECT data FROM v_events WHERE run_id = $1 AND entity_id = 'hook_b'`, id, map[string]any{
+		"data": map[string]any{"isWebhook": true},
+	})
+	f.wantRow(t, `SELECT data ->> 'token' AS token FROM v_events WHERE run_id = $1 AND entity_id = 'hook_a'`, id, map[string]any{
+		"token": "approval_1",
 	})
 	f.wantRow(t, `SELECT * FROM v_hooks WHERE run_id = $1 AND hook_id = 'hook_a'`, id, map[string]any{
 		"hook_id": "hook_a", "project": "home", "token": "approval_1", "is_webhook": false,
@@ -133,6 +156,9 @@ func TestViewsUseIndexes(t *testing.T) {
 		`v_runs WHERE project = 'p' AND idempotency_key = 'k'`:                {"project", "idempotency_key"},
 		`v_runs WHERE project = 'p' AND error_code = 'c'`:                     {"project", "error_code"},
 		`v_runs WHERE parent_run_id = 'r'`:                                    {"parent_id"},
+		`v_runs WHERE forked_from = 'r'`:                                      {"fork_of"},
+		`v_waits WHERE run_id = 'r'`:                                          {"run_id"},
+		`v_signals WHERE project = 'p' AND name = 'n'`:                        {"project", "name"},
 		`v_attributes WHERE project = 'p' AND key = 'k'`:                      {"project", "key"},
 		`v_attributes WHERE project = 'p' AND key = 'k' AND value = 'v'`:      {"project", "key", "value"},
 		`v_events WHERE run_id = 'r'`:                                         {"run_id"},
@@ -202,6 +228,7 @@ func (f *fixture) wantReader(t *testing.T, role string) {
 	for sql, want := range map[string]string{
 		`SELECT run_id, input FROM v_runs`: "", `SELECT * FROM v_events`: "", `SELECT * FROM v_steps`: "",
 		`SELECT * FROM v_hooks`: "", `SELECT * FROM v_attributes`: "", `SELECT * FROM v_store`: "", `SELECT * FROM shop_runs`: "",
+		`SELECT * FROM v_waits`: "", `SELECT * FROM v_signals`: "", `SELECT * FROM v_pauses`: "",
 		`SELECT * FROM runs`: "42501", `SELECT * FROM projects`: "42501", `DELETE FROM v_events`: "42501",
 	} {
 		err := pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
@@ -228,7 +255,9 @@ func (f *fixture) wantReader(t *testing.T, role string) {
 func (f *fixture) wantColumns(t *testing.T, page string) {
 	t.Helper()
 	name := regexp.MustCompile("`(\\w+)`")
-	for _, view := range []string{"v_runs", "v_events", "v_steps", "v_hooks", "v_attributes", "v_store"} {
+	for _, view := range []string{
+		"v_runs", "v_events", "v_steps", "v_waits", "v_hooks", "v_attributes", "v_store", "v_signals", "v_pauses",
+	} {
 		_, section, _ := strings.Cut(page, "\n### "+view+"\n")
 		section, _, _ = strings.Cut(section, "\n### ")
 		var want []string

@@ -77,7 +77,7 @@ func startVersion(t *testing.T, name, program, otherwise, dsn string) (p *harnes
 
 // nextSchema changes what the statements of a running server return.
 var nextSchema = []string{
-	`DROP VIEW v_runs, v_events, v_steps, v_hooks, v_attributes, v_store`, // they have the columns that change
+	`DROP VIEW v_runs, v_events, v_steps, v_waits, v_hooks, v_attributes, v_store`, // they have the columns that change
 	`ALTER TABLE runs ADD COLUMN of_next_version text NOT NULL DEFAULT ''`,
 	`ALTER TABLE runs ALTER COLUMN workflow_name TYPE varchar`,
 	`ALTER TABLE events ALTER COLUMN correlation_id TYPE varchar COLLATE "C"`,
