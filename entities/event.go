@@ -1,6 +1,7 @@
 package entities
 
 import (
+	"github.com/stepwell-dev/stepwell/entities/atrest"
 	"strconv"
 	"strings"
 	"time"
@@ -80,6 +81,12 @@ type Event struct {
 	Extra []byte
 	// Payload is the user's data, opaque and returned bit for bit (I10); nil for none, and in queries without payloads.
 	Payload []byte
+}
+
+// Payloads implements [atrest.Row].
+func (e *Event) Payloads(o *atrest.Opener) {
+	o.Bytes(atrest.Place{Kind: atrest.Event, Owner: string(e.RunID), Seq: e.Seq}, &e.Payload)
+	o.Bytes(atrest.Place{Kind: atrest.Extra, Owner: string(e.RunID), Seq: e.Seq}, &e.Extra)
 }
 
 // ID returns the event's public ID.

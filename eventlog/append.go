@@ -158,6 +158,9 @@ func (l *Log) append(ctx context.Context, c call) ([]Outcome, error) {
 	if err := l.noteBuilds(ctx, c); err != nil {
 		return nil, cmp.Or(l.findStarted(ctx, c), err)
 	}
+	if err := l.payloads.Prepare(string(c.project)); err != nil {
+		return nil, fmt.Errorf("prepare payloads: %w", err)
+	}
 	ctx, done := l.observer.Append(ctx, c.runID, c.requests)
 	d, err := l.carryOut(ctx, c)
 	if errors.Is(err, errCreateFirst) {

@@ -78,9 +78,7 @@ func (m *moved) load(b *pgx.Batch, r Request) {
 		SELECT `+columns+` FROM events WHERE run_id = $1 AND seq = ANY (ARRAY (
 			SELECT seq FROM (`+unread+`) AS unread WHERE bytes <= $4 ORDER BY seq LIMIT $5)) ORDER BY seq`,
 		r.RunID, r.Continue.Read, inbox.HookID(""), MaxMovedBytes, MaxMoved)
-	type value struct{ Key, Value string }
-	pg.LoadEach(b, func(v value) { m.store[v.Key] = json.RawMessage(v.Value) },
-		`SELECT key, value FROM run_store WHERE run_id = $1`, r.RunID)
+	store.LoadValues(b, r.RunID, func(v store.RunValue) { m.store[v.Key] = json.RawMessage(v.Value) })
 }
 
 // follow adds what the same answer has changed: the reads were before it.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/capacity/share"
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/atrest"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
@@ -48,6 +49,7 @@ type Log struct {
 	long *share.Pool
 
 	durability *pg.Durability
+	payloads   atrest.Codec
 	// after is set by MeasureAfter.
 	after atomic.Pointer[func(entities.RunID) int64]
 	// starts is set by FollowStarts.
@@ -63,7 +65,7 @@ func New(pool *pgxpool.Pool, hub *pg.Hub, enqueuer Enqueuer, now func() time.Tim
 		Log: read.New(pool, hub, now), pool: pool, hub: hub, enqueuer: enqueuer,
 		observer: unobserved{}, cache: newRunCache(), quotas: newQuotas(pool), group: pg.NewGroupCommit(pool),
 		long: share.NewPool(longPerProcessor * int64(runtime.GOMAXPROCS(0))), limited: newLimitedStarts(pool),
-		durability: pg.NewDurability(pool, now),
+		durability: pg.NewDurability(pool, now), payloads: atrest.Identity{},
 	}
 	l.limiter, _ = enqueuer.(Limiter)
 	l.Ended = l.justEnded
@@ -143,6 +145,9 @@ func WithObserver(o Observer) Option { return func(l *Log) { l.observer = o } }
 
 // WithGroup makes optimistic appends share transactions with the other statements that the group commits.
 func WithGroup(g *pg.GroupCommit) Option { return func(l *Log) { l.group = g } }
+
+// WithPayloads sets the codec of the pool's payloads, which appends prepare before they take a lock.
+func WithPayloads(c atrest.Codec) Option { return func(l *Log) { l.payloads = c } }
 
 // Observer is notified of appends, for metrics and traces. It is called by many goroutines at once and within appends,
 // so it must be fast.

@@ -8,6 +8,7 @@ import (
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/capacity/limit"
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/atrest"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/pg"
@@ -63,7 +64,7 @@ func (d decision) addTo(s *pg.Conditional, f facts, xid string) {
 	for _, e := range d.events {
 		d.audit(s, e)
 	}
-	store.WriteValues(s, d.after.Run.ID, d.before.Store, d.after.Store)
+	store.WriteValues(s, d.after.Run, d.before.Store, d.after.Store)
 	writeChanged(s, d.before.Steps, d.after.Steps, store.InsertSteps, store.UpdateSteps)
 	writeHooks(s, f, d.after)
 	if d.endsRun() {
@@ -109,14 +110,27 @@ func insertEvents(w pg.Writer, xid string, project entities.Project, events []en
 	}
 }
 
-// insertEvent adds an event. The SELECT has a WHERE clause because a conditional statement appends its condition.
+// payloadsOf returns what an event has of users.
+func payloadsOf(project entities.Project, e *entities.Event) (extra, payload atrest.Payload) {
+	at := atrest.Place{Kind: atrest.Extra, Owner: string(e.RunID), Seq: e.Seq}
+	extra = atrest.Payload{Place: at, Project: string(project), Bytes: e.Extra}
+	at.Kind = atrest.Event
+	return extra, atrest.Payload{Place: at, Project: string(project), Bytes: e.Payload}
+}
+
+// insertEvent adds an event.
 func insertEvent(w pg.Writer, xid string, project entities.Project, e entities.Event) {
+	extra, payload := payloadsOf(project, &e)
+	insertRow(w, xid, project, e, extra, payload)
+}
+
+// insertRow adds the row of an event. The SELECT has a WHERE clause because a conditional statement appends its condition.
+func insertRow(w pg.Writer, xid string, project entities.Project, e entities.Event, extra, payload any) {
 	w.Add(pg.Write{What: "insert event", SQL: `
 		INSERT INTO events (` + read.EventColumns + `, payload, project, xid)
 		SELECT $1::text, $2::bigint, $3::text, $4::text, $5::integer, $6::timestamptz, $7::timestamptz, $8::jsonb,
 			$9::bytea, $10::bytea, $11::text, ` + xid + ` WHERE true`, Args: []any{
-		e.RunID, e.Seq, e.Type, e.CorrelationID, e.SpecVersion, e.CreatedAt, e.OccurredAt, e.Data, e.Extra, e.Payload,
-		project,
+		e.RunID, e.Seq, e.Type, e.CorrelationID, e.SpecVersion, e.CreatedAt, e.OccurredAt, e.Data, extra, payload, project,
 	}})
 }
 
@@ -131,13 +145,14 @@ func insertSeveral(w pg.Writer, xid string, project entities.Project, events []e
 		created             = make([]time.Time, n)
 		occurred            = make([]*time.Time, n)
 		data                = make([]*entities.EventData, n)
-		extras, payloads    = make([][]byte, n), make([][]byte, n)
+		extras, payloads    = make([]atrest.Payload, n), make([]atrest.Payload, n)
 	)
 	for i := range events {
 		e := &events[i]
 		seqs[i], types[i], correlations[i] = e.Seq, string(e.Type), e.CorrelationID
 		versions[i], created[i], occurred[i] = e.SpecVersion, e.CreatedAt, e.OccurredAt
-		data[i], extras[i], payloads[i] = &e.Data, e.Extra, e.Payload
+		data[i] = &e.Data
+		extras[i], payloads[i] = payloadsOf(project, e)
 	}
 	w.Add(pg.Write{What: "insert events", Rows: n, SQL: `
 		INSERT INTO events (` + read.EventColumns + `, payload, project, xid)
@@ -152,10 +167,10 @@ func insertSeveral(w pg.Writer, xid string, project entities.Project, events []e
 	}})
 }
 
-// QueueImport queues the insertion of an event that another database logged, exactly as it was logged there. Imported
+// QueueImport queues the insertion of an event that another database logged, exactly as it was stored there. Imported
 // events are not decided again; the import checks the log as a whole.
 func QueueImport(b *pgx.Batch, project entities.Project, e entities.Event) {
-	insertEvent(pg.Batch{Batch: b}, xidInOrder, project, e)
+	insertRow(pg.Batch{Batch: b}, xidInOrder, project, e, e.Extra, e.Payload)
 }
 
 // writeChanged writes the rows that differ, and then those that are new: a random order would make several statements

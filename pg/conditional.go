@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stepwell-dev/stepwell/entities/atrest"
 )
 
 // Conditional is a compare-and-set on a run: all its writes in one statement, which applies as a whole or not at all.
@@ -112,6 +114,12 @@ func sizeOf(args []any) (n int) {
 			for _, item := range v {
 				n += len(item)
 			}
+		case atrest.Payload:
+			n += len(v.Bytes)
+		case []atrest.Payload:
+			for _, item := range v {
+				n += len(item.Bytes)
+			}
 		case []string:
 			for _, item := range v {
 				n += len(item)
@@ -164,7 +172,13 @@ func (c *Conditional) read(rows pgx.Rows) error {
 		}
 	}
 	c.applied = false
+	conn := rows.Conn()
 	_, err := pgx.ForEachRow(rows, into, func() error { each(); return nil })
+	for _, w := range c.writes {
+		if w.Opens != nil && c.applied && err == nil {
+			err = Open(conn, w.Opens)
+		}
+	}
 	return err //nolint:wrapcheck // Execute wraps it
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/atrest"
 )
 
 // Querier executes a statement that returns rows. Pools, connections and transactions implement it.
@@ -26,12 +27,13 @@ func (a *Args) Add(v any) string {
 	return "$" + strconv.Itoa(len(*a))
 }
 
-// CollectAll collects the rows of a query. It takes the results of Query as they are: CollectAll[T](q.Query(…)).
+// CollectAll collects the rows of a query, and opens the payloads that they have (package atrest). It takes the results
+// of Query as they are: CollectAll[T](q.Query(…)).
 func CollectAll[T any](rows pgx.Rows, err error) ([]T, error) {
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, pgx.RowToStructByName[T])
+	return collect[T](rows)
 }
 
 // CollectOne collects the only row of a query, and fails with the error missing if the query has no row. It takes the
@@ -41,9 +43,13 @@ func CollectOne[T any](rows pgx.Rows, err, missing error) (T, error) {
 		var zero T
 		return zero, err
 	}
+	conn := rows.Conn()
 	item, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[T])
 	if errors.Is(err, pgx.ErrNoRows) {
 		return item, missing
+	}
+	if row, ok := any(&item).(atrest.Row); ok && err == nil {
+		err = Open(conn, row)
 	}
 	return item, err
 }
@@ -81,7 +87,7 @@ func LoadInto[T any](b *pgx.Batch, into **T, sql string, args ...any) {
 // LoadEach queues a query and calls take with each of its rows.
 func LoadEach[T any](b *pgx.Batch, take func(T), sql string, args ...any) {
 	b.Queue(sql, args...).Query(func(rows pgx.Rows) error {
-		items, err := pgx.CollectRows(rows, pgx.RowToStructByName[T])
+		items, err := collect[T](rows)
 		for _, item := range items {
 			take(item)
 		}

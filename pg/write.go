@@ -1,6 +1,10 @@
 package pg
 
-import "github.com/jackc/pgx/v5"
+import (
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stepwell-dev/stepwell/entities/atrest"
+)
 
 // Write is one statement that writes rows of a run as part of an append. It comes in parts, so that a [Conditional]
 // can add conditions to it and number its parameters anew.
@@ -23,6 +27,8 @@ type Write struct {
 	Returning string
 	Into      []any
 	Each      func()
+	// Opens has the payloads that are scanned into Into; nil if there are none.
+	Opens atrest.Row
 	// If is a condition on the tables as they are before any write; it uses the write's own parameters. Without it the
 	// write would be wrong, as with a step that exists already. Only a [Conditional] checks it: under the lock of the
 	// run, the decision was made from the same rows. Empty for none.
@@ -46,8 +52,13 @@ func (b Batch) Add(w Write) {
 			return Wrap(err, "%s", w.What)
 		})
 	case w.Returning != "":
-		b.Queue(w.SQL+w.Rest+` RETURNING `+w.Returning, w.Args...).QueryRow(func(row pgx.Row) error {
-			return Wrap(row.Scan(w.Into...), "%s", w.What)
+		b.Queue(w.SQL+w.Rest+` RETURNING `+w.Returning, w.Args...).Query(func(rows pgx.Rows) error {
+			conn := rows.Conn()
+			_, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (any, error) { return nil, row.Scan(w.Into...) })
+			if err == nil && w.Opens != nil {
+				err = Open(conn, w.Opens)
+			}
+			return Wrap(err, "%s", w.What)
 		})
 	case w.What == "":
 		b.Queue(w.SQL+w.Rest, w.Args...)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/stepwell-dev/stepwell/entities/atrest"
 	"github.com/stepwell-dev/stepwell/entities/token"
 	"github.com/stepwell-dev/stepwell/pg"
 )
@@ -44,7 +45,8 @@ func (q *Queue) Beat(ctx context.Context, c token.Call, progress []byte) error {
 	tag, err := pg.NewPool(q.pool).Exec(ctx, `
 		UPDATE messages SET beat_at = clock_timestamp(), progress = coalesce($4, progress)
 		WHERE `+ofCall+` AND `+stepOpen+` AND (beat_at > clock_timestamp() - $5::interval) IS NOT TRUE`,
-		c.Invocation, c.Project, c.RunID, progress, BeatPause)
+		c.Invocation, c.Project, c.RunID,
+		atrest.Payload{Place: progressPlace(c.RunID), Project: string(c.Project), Bytes: progress}, BeatPause)
 	if err != nil || tag.RowsAffected() > 0 {
 		return pg.Wrap(err, "note heartbeat")
 	}

@@ -271,7 +271,7 @@ func (d Delivery) RestartIn(b *pgx.Batch, r Reservation, next *Delivery) {
 		WHERE `+OfLease+`
 		RETURNING `+deliveryColumns+`, body`, d.Lease, r.handle, r.holder, r.lease,
 	).Query(func(rows pgx.Rows) (err error) {
-		*next, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Delivery])
+		*next, err = pg.CollectOne[Delivery](rows, nil, pgx.ErrNoRows)
 		return pg.Wrap(err, "restart work")
 	})
 }

@@ -21,6 +21,9 @@ import (
 // Send accepts a message and returns its ID. For a duplicate it returns the ID of the original message, even if that
 // has been acknowledged. It fails with [entities.ErrInvalid].
 func (q *Queue) Send(ctx context.Context, m message.Message) (string, error) {
+	if err := q.payloads.Prepare(string(m.Project)); err != nil {
+		return "", fmt.Errorf("send message: %w", err)
+	}
 	s, err := q.newInsertion(m)
 	if err != nil {
 		return "", fmt.Errorf("send message: %w", err)

@@ -71,7 +71,7 @@ func (s *insertion) execute(ctx context.Context, q pg.Querier) error {
 func (s *insertion) Queue(b *pgx.Batch) { b.Queue(insertMessage, s.args()...).Query(s.read) }
 
 func (s *insertion) read(rows pgx.Rows) (err error) {
-	s.stored, err = pgx.CollectRows(rows, pgx.RowToStructByName[Delivery])
+	s.stored, err = pg.CollectAll[Delivery](rows, nil)
 	return err
 }
 
@@ -79,7 +79,8 @@ func (s *insertion) args() []any { return append(s.rowArgs(), s.Key) }
 
 func (s *insertion) rowArgs() []any {
 	return []any{
-		s.id, s.Project, s.Topic, s.DeploymentID, s.RunID, s.ContentType, s.Body, s.Delay + s.Retention, s.Delay,
+		s.id, s.Project, s.Topic, s.DeploymentID, s.RunID, s.ContentType, bodyOf(s.id, s.Message), s.Delay + s.Retention,
+		s.Delay,
 		ticketOf(s.Message), s.handle, s.holder, s.lease, s.BeginsRun,
 	}
 }

@@ -340,10 +340,11 @@ func upsertWork(m message.Message, s *storedWork) pg.Write {
 		WHERE true`,
 		Args: []any{
 			s.ID, m.Project, m.Topic, m.DeploymentID, m.RunID, m.Work, m.Subject, m.Delay, ticketOf(m),
-			maxRetention, s.handle, s.holder, s.lease, m.Deliveries, m.Body, m.Gated, m.BeginsRun,
+			maxRetention, s.handle, s.holder, s.lease, m.Deliveries, bodyOf(s.ID, m), m.Gated, m.BeginsRun,
 		},
 		Returning: deliveryColumns + `, body, lease <> '' AND lease = $11 AS taken`,
 		Into:      append(s.columns(), &s.Body, &s.Taken),
+		Opens:     &s.Delivery,
 	}
 	if !m.New {
 		w.Rest, w.Args = mergeWork, append(w.Args, m.Urgent)

@@ -17,6 +17,7 @@ import (
 	"github.com/stepwell-dev/stepwell/capacity/limiter"
 	"github.com/stepwell-dev/stepwell/capacity/share"
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/atrest"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/token"
 	"github.com/stepwell-dev/stepwell/eventlog"
@@ -74,6 +75,7 @@ type Queue struct {
 	hosted *Hosted
 	// processors has the slots for work with large payloads.
 	processors *share.Processors
+	payloads   atrest.Codec
 }
 
 // New returns the queue in the pool's database, whose tables are in the given schema.
@@ -86,7 +88,7 @@ func New(pool *pgxpool.Pool, schema string, hub *pg.Hub) (*Queue, error) {
 		pool: pool, sessions: pool, group: pg.NewGroupCommit(pool), hub: hub, issuer: issuer,
 		pauses: pauses{pool: pool}, polls: pull.NewPolls[world.App, Delivery](),
 		workers:    pull.NewWorkers(func(a world.App) string { return string(a.Project) }),
-		processors: share.NewProcessors(runtime.GOMAXPROCS(0)),
+		processors: share.NewProcessors(runtime.GOMAXPROCS(0)), payloads: atrest.Identity{},
 	}
 	q.limits = limiter.New(pool, hub, q.admit, q.expire)
 	q.bounds = concurrency.New(pool, gated, q.announceDue)
@@ -97,6 +99,10 @@ func New(pool *pgxpool.Pool, schema string, hub *pg.Hub) (*Queue, error) {
 // pool are: the queue's leads to a pooler in transaction mode. Without one, by nil, they do without: they poll for
 // tickets, and a dead process is noticed later. It must be called before workers are made.
 func (q *Queue) UseSessions(pool *pgxpool.Pool) { q.sessions = pool }
+
+// UsePayloads sets the codec of the pool's payloads, which the queue prepares before it sends messages. It must be
+// called before the queue is used.
+func (q *Queue) UsePayloads(c atrest.Codec) { q.payloads = c }
 
 // Pool returns the connection pool of the queue's database.
 func (q *Queue) Pool() *pgxpool.Pool { return q.pool }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/atrest"
 )
 
 // Row is an event of a list. It has the fields of [entities.Event], in a fifth of its memory: rows of one list share
@@ -31,6 +32,12 @@ func RowOf(e *entities.Event) Row {
 		r.OccurredAt = *e.OccurredAt
 	}
 	return r
+}
+
+// Payloads implements [atrest.Row].
+func (r *Row) Payloads(o *atrest.Opener) {
+	o.Bytes(atrest.Place{Kind: atrest.Event, Owner: string(r.RunID), Seq: r.Seq}, &r.Payload)
+	o.Bytes(atrest.Place{Kind: atrest.Extra, Owner: string(r.RunID), Seq: r.Seq}, &r.Extra)
 }
 
 // ID returns the event's public ID.

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/pg"
 )
 
 // eventScanner scans the rows of a list of events, of which a log has thousands. Unlike [pgx.RowToStructByName], it
@@ -127,6 +128,7 @@ func collectPage[T any](
 	rows pgx.Rows, limit, maxBytes int, scan func(*eventScanner, *T) (size int, err error),
 ) (items []T, more bool, err error) {
 	defer rows.Close()
+	conn := rows.Conn() // rows that have ended no longer have it
 	var s *eventScanner
 	bytes := 0
 	for rows.Next() {
@@ -149,6 +151,8 @@ func collectPage[T any](
 		}
 		bytes += size
 	}
-	rows.Close()
-	return items, more, rows.Err()
+	if rows.Close(); rows.Err() != nil {
+		return items, more, rows.Err()
+	}
+	return items, more, pg.OpenRows(conn, items)
 }

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/atrest"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
@@ -34,6 +35,14 @@ type Failed struct {
 	// Payload and Extra are those of the run's last event: the error, if it is at most [MaxFailedPayload] bytes long. They
 	// are empty in queries without payloads.
 	Payload, Extra []byte
+	// Seq is the position of that event.
+	Seq int64
+}
+
+// Payloads implements [atrest.Row].
+func (f *Failed) Payloads(o *atrest.Opener) {
+	o.Bytes(atrest.Place{Kind: atrest.Event, Owner: string(f.RunID), Seq: f.Seq}, &f.Payload)
+	o.Bytes(atrest.Place{Kind: atrest.Extra, Owner: string(f.RunID), Seq: f.Seq}, &f.Extra)
 }
 
 // failedSQL selects those of the last $2 failed runs of the project $1 that failed since $3. The OFFSET and the
@@ -45,7 +54,7 @@ const failedSQL = `
 		WHERE project = $1 AND type = 'run_failed'
 		ORDER BY xid DESC, run_id DESC, seq DESC LIMIT $2
 	)
-	SELECT n.run_id, r.workflow_name AS workflow, r.deployment_id AS deployment, r.error_code AS code,
+	SELECT n.run_id, n.seq, r.workflow_name AS workflow, r.deployment_id AS deployment, r.error_code AS code,
 		coalesce(s.name, '') AS step, r.created_at, n.created_at AS failed_at, ended.payload, ended.extra
 	FROM newest n
 	JOIN runs r ON r.id = n.run_id

@@ -9,7 +9,9 @@ import (
 
 // OpenStream is a stream of a run's own that is about to be written, as the transaction has locked it.
 type OpenStream struct {
-	ID int64
+	ID      int64
+	Project entities.Project
+	Name    entities.StreamName
 	// Chunks and Bytes are what it has.
 	Chunks, Bytes int64
 	Closed        bool
@@ -33,7 +35,7 @@ func LockRunStream(
 	// A statement of its own, so that it sees what has been written while the one before waited for the lock. Names of
 	// streams that are the run's own have one beginning.
 	pg.LoadInto(b, into, `
-		SELECT s.id, s.chunks, s.bytes, s.closed_at IS NOT NULL AS closed,
+		SELECT s.id, s.project, s.name, s.chunks, s.bytes, s.closed_at IS NOT NULL AS closed,
 			coalesce(w.attempt, '') AS attempt, coalesce(w.next, 0) AS next,
 			(SELECT count(*)::int FROM streams WHERE project = $1 AND run_id = $3 AND starts_with(name, $5)) AS streams
 		FROM streams s LEFT JOIN stream_writers w ON w.stream_id = s.id AND w.writer = $4
@@ -46,9 +48,6 @@ func LockRunStream(
 func WriteRunStream(
 	b *pgx.Batch, s OpenStream, writer, attempt string, next int64, chunks [][]byte, closes bool,
 ) {
-	if chunks == nil {
-		chunks = [][]byte{} // an empty array, not NULL
-	}
 	b.Queue(`
 		WITH counted AS (
 			UPDATE streams SET chunks = chunks + cardinality($2::bytea[]), bytes = bytes + $3,
@@ -57,7 +56,7 @@ func WriteRunStream(
 		)
 		INSERT INTO stream_chunks (stream_id, idx, data)
 		SELECT $1, $5 + ord - 1, data FROM unnest($2::bytea[]) WITH ORDINALITY AS new (data, ord)`,
-		s.ID, chunks, sizeOf(chunks), closes, s.Chunks)
+		s.ID, chunksOf(s.Project, s.Name, chunks), sizeOf(chunks), closes, s.Chunks)
 	if len(chunks) == 0 {
 		return
 	}

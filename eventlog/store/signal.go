@@ -10,6 +10,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/atrest"
 	"github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/pg"
 )
@@ -59,6 +60,11 @@ func (s Signal) RememberedUntil() time.Time {
 	return s.ExpiresAt
 }
 
+// Payloads implements [atrest.Row].
+func (s *Signal) Payloads(o *atrest.Opener) { o.Bytes(s.place(), &s.Data) }
+
+func (s *Signal) place() atrest.Place { return atrest.Place{Kind: atrest.Signal, Owner: string(s.ID)} }
+
 const signalColumns = `project, id, name, key, data, created_at, keep_until, expires_at, root_id, depth`
 
 // InsertSignal stores a signal, which hooks that look back find for the duration kept and whose key is remembered for
@@ -70,7 +76,8 @@ func InsertSignal(ctx context.Context, q pg.Querier, s Signal, kept, known time.
 		VALUES ($1, $2, $3, $4, $5, now() + $6, now() + greatest($6::interval, $7::interval), $8, $9,
 			`+pg.FeedPosition(`pg_current_xact_id()`)+`)
 		ON CONFLICT (project, name, key) WHERE key <> '' DO UPDATE SET key = s.key
-		RETURNING `+signalColumns, s.Project, s.ID, s.Name, s.Key, s.Data, kept, known, s.RootID, s.Depth)
+		RETURNING `+signalColumns, s.Project, s.ID, s.Name, s.Key,
+		atrest.Payload{Place: s.place(), Project: string(s.Project), Bytes: s.Data}, kept, known, s.RootID, s.Depth)
 	// DO NOTHING would return no row for an earlier signal; this update changes nothing, and returns and locks the row.
 	stored, err := pg.CollectOne[Signal](rows, err, errors.New("the upsert returned no row"))
 	return stored, pg.Wrap(err, "insert signal")

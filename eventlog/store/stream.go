@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/atrest"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
@@ -28,6 +29,33 @@ type Chunk struct {
 	// Idx is the chunk's position, dense from 0.
 	Idx  int64
 	Data []byte
+}
+
+// streamChunk is a chunk with what identifies its stream among all projects.
+type streamChunk struct {
+	Chunk
+
+	Stream string
+}
+
+// Payloads implements [atrest.Row].
+func (c *streamChunk) Payloads(o *atrest.Opener) {
+	o.Bytes(atrest.Place{Kind: atrest.Chunk, Owner: c.Stream}, &c.Data)
+}
+
+// chunkOwner identifies a stream among all projects, in SQL.
+const chunkOwner = `(SELECT project || '/' || name FROM streams WHERE id = $1) AS stream`
+
+// chunksOf returns the chunks as arguments.
+func chunksOf(project entities.Project, name entities.StreamName, chunks [][]byte) []atrest.Payload {
+	list := make([]atrest.Payload, len(chunks)) // an empty array, not NULL
+	for i, c := range chunks {
+		list[i] = atrest.Payload{
+			Place:   atrest.Place{Kind: atrest.Chunk, Owner: string(project) + "/" + string(name)},
+			Project: string(project), Bytes: c,
+		}
+	}
+	return list
 }
 
 const streamColumns = `id, run_id, name, chunks, closed_at`
@@ -70,6 +98,17 @@ func ListStreams(
 // Chunks reads at most limit chunks of a stream, beginning at index from. It stops early after the chunk that brings
 // their total size to maxBytes.
 func Chunks(ctx context.Context, q pg.Querier, streamID, from int64, limit, maxBytes int) ([]Chunk, error) {
+	read, err := pg.CollectAll[streamChunk](q.Query(ctx, `
+		SELECT idx, data, `+chunkOwner+` FROM `+chunkPage+` ORDER BY idx`, streamID, from, limit, maxBytes))
+	chunks := make([]Chunk, len(read))
+	for i, c := range read {
+		chunks[i] = c.Chunk
+	}
+	return chunks, pg.Wrap(err, "read chunks")
+}
+
+// StoredChunks reads chunks as [Chunks] does, as they are stored.
+func StoredChunks(ctx context.Context, q pg.Querier, streamID, from int64, limit, maxBytes int) ([]Chunk, error) {
 	chunks, err := pg.CollectAll[Chunk](q.Query(ctx, `
 		SELECT idx, data FROM `+chunkPage+` ORDER BY idx`, streamID, from, limit, maxBytes))
 	return chunks, pg.Wrap(err, "read chunks")
@@ -96,9 +135,6 @@ const chunkPage = `(
 func AppendChunks(
 	b *pgx.Batch, project entities.Project, runID entities.RunID, name entities.StreamName, chunks [][]byte, now time.Time,
 ) *pgx.QueuedQuery {
-	if chunks == nil {
-		chunks = [][]byte{} // an empty array, not NULL
-	}
 	// The upsert locks the stream's row, and returns the count after the append: each writer so gets indexes of its
 	// own.
 	return b.Queue(`
@@ -113,7 +149,8 @@ func AppendChunks(
 			SELECT stream.id, stream.chunks - cardinality($4) + ord - 1, coalesce(data, '')
 			FROM stream, unnest($4) WITH ORDINALITY AS new (data, ord)
 		)
-		SELECT before_run AND chunks = cardinality($4) FROM stream`, project, name, runID, chunks, now)
+		SELECT before_run AND chunks = cardinality($4) FROM stream`, project, name, runID, chunksOf(project, name, chunks),
+		now)
 }
 
 // noRun says that the project $1 has no run $3.

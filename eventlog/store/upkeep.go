@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/atrest"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
@@ -141,6 +142,9 @@ func (r Rows[T]) Each(ctx context.Context, q pg.Querier, s Span, do func(T) erro
 	defer rows.Close()
 	for rows.Next() {
 		row, err := pgx.RowToStructByName[T](rows)
+		if of, ok := any(&row).(atrest.Row); ok && err == nil {
+			err = pg.Open(rows.Conn(), of)
+		}
 		if err != nil {
 			return fmt.Errorf("read row: %w", err)
 		}

@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/atrest"
 	"github.com/stepwell-dev/stepwell/entities/kv"
 	"github.com/stepwell-dev/stepwell/pg"
 )
@@ -18,6 +19,13 @@ type RunValue struct {
 	Value string
 	// Seq is the position of the event that wrote it.
 	Seq int64
+}
+
+// Payloads implements [atrest.Row].
+func (v *RunValue) Payloads(o *atrest.Opener) { o.Text(valuePlace(v.RunID, v.Seq), &v.Value) }
+
+func valuePlace(id entities.RunID, seq int64) atrest.Place {
+	return atrest.Place{Kind: atrest.Value, Owner: string(id), Seq: seq}
 }
 
 const valueColumns = `run_id, key, value, seq`
@@ -44,12 +52,16 @@ func LoadSizes(b *pgx.Batch, runID entities.RunID, into map[string]kv.Value) {
 
 // WriteValues adds the writes that turn the store before into that after; none if they are the same. Values that
 // differ must have their JSON in after.
-func WriteValues(w pg.Writer, runID entities.RunID, before, after map[string]kv.Value) {
-	var keys, values []string
+func WriteValues(w pg.Writer, run *entities.Run, before, after map[string]kv.Value) {
+	var keys []string
+	var values []atrest.Text
 	var seqs []int64
 	for _, key := range sortedKeys(after) {
 		if v := after[key]; v.Seq != before[key].Seq {
-			keys, values, seqs = append(keys, key), append(values, string(v.JSON)), append(seqs, v.Seq)
+			keys, seqs = append(keys, key), append(seqs, v.Seq)
+			values = append(values, atrest.Text{
+				Place: valuePlace(run.ID, v.Seq), Project: string(run.Project), Bytes: v.JSON,
+			})
 		}
 	}
 	if len(keys) > 0 {
@@ -58,17 +70,19 @@ func WriteValues(w pg.Writer, runID entities.RunID, before, after map[string]kv.
 			SELECT $1::text, key, value, seq FROM unnest($2::text[], $3::text[], $4::bigint[]) AS given (key, value, seq)
 			WHERE true`,
 			Rest: ` ON CONFLICT (run_id, key) DO UPDATE SET value = excluded.value, seq = excluded.seq`,
-			Args: []any{runID, keys, values, seqs},
+			Args: []any{run.ID, keys, values, seqs},
 		})
 	}
-	deleteKeys(w, `run_store`, runID, before, after)
+	deleteKeys(w, `run_store`, run.ID, before, after)
 }
 
-// InsertValue adds the insertion of a row.
-func InsertValue(w pg.Writer, v *RunValue) {
+// InsertValue adds the insertion of a row of a project's run.
+func InsertValue(w pg.Writer, project entities.Project, v *RunValue) {
 	w.Add(pg.Write{What: "insert value", SQL: `
 		INSERT INTO run_store (` + valueColumns + `) SELECT $1::text, $2::text, $3::text, $4::bigint WHERE true`,
-		Args: []any{v.RunID, v.Key, v.Value, v.Seq},
+		Args: []any{v.RunID, v.Key, atrest.Text{
+			Place: valuePlace(v.RunID, v.Seq), Project: string(project), Bytes: []byte(v.Value),
+		}, v.Seq},
 	})
 }
 
@@ -80,6 +94,11 @@ func Values(ctx context.Context, q pg.Querier, runID entities.RunID, most int) (
 		WHERE run_id = $1 AND (SELECT sum(octet_length(value)) FROM run_store WHERE run_id = $1) <= $2
 		ORDER BY key`, runID, most))
 	return values, pg.Wrap(err, "read store of %s", runID)
+}
+
+// LoadValues queues a read of the store of a run.
+func LoadValues(b *pgx.Batch, runID entities.RunID, take func(RunValue)) {
+	pg.LoadEach(b, take, `SELECT `+valueColumns+` FROM run_store WHERE run_id = $1`, runID)
 }
 
 // SizeOfValues returns how many bytes the values of a run's store have together.

@@ -78,13 +78,12 @@ func (x *exporter) export(ctx context.Context, id entities.RunID) error {
 // as if it were complete, and then deleted.
 func (x *exporter) exportEvents(ctx context.Context, id entities.RunID) error {
 	log := read.New(x.pool, nil, nil)
-	page := pg.Page{Limit: pg.MaxPage}
 	for seq := int64(0); seq < x.size.LastSeq; {
-		got, err := log.Prefix(ctx, id, x.size.LastSeq, page)
+		got, err := log.Stored(ctx, id, seq, x.size.LastSeq)
 		if err != nil {
 			return err
 		}
-		for _, e := range got.Events {
+		for _, e := range got {
 			if seq++; e.Seq != seq {
 				return fmt.Errorf("event %d is missing", seq)
 			}
@@ -92,10 +91,9 @@ func (x *exporter) exportEvents(ctx context.Context, id entities.RunID) error {
 				return err
 			}
 		}
-		if len(got.Events) == 0 {
+		if len(got) == 0 {
 			return fmt.Errorf("event %d is missing", seq+1)
 		}
-		page.Cursor = read.EventCursor(got.Events[len(got.Events)-1])
 	}
 	return nil
 }
@@ -112,7 +110,7 @@ func (x *exporter) exportStream(ctx context.Context, s store.StoredStream) error
 		return err
 	}
 	for idx := int64(0); idx < s.Chunks; {
-		chunks, err := store.Chunks(ctx, x.pool, s.ID, idx, int(min(s.Chunks-idx, maxChunks)), read.MaxPageBytes)
+		chunks, err := store.StoredChunks(ctx, x.pool, s.ID, idx, int(min(s.Chunks-idx, maxChunks)), read.MaxPageBytes)
 		if err != nil {
 			return err
 		}

@@ -104,7 +104,7 @@ func restore(ctx context.Context, tx pgx.Tx, run entities.Run, at time.Time, rep
 		onSpan: func(s span) error {
 			var b pgx.Batch
 			for _, t := range rowTypes {
-				t.restore(&b, s, at, report)
+				t.restore(&b, run.Project, s, at, report)
 			}
 			if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 				return fmt.Errorf("restore rows: %w", err)

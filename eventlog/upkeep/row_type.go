@@ -20,8 +20,8 @@ import (
 type rowType interface {
 	// verify compares the rows in a span with those that the log demands.
 	verify(ctx context.Context, v *verifier, s span) error
-	// restore queues the insertion of the rows that the log demands in a span.
-	restore(b *pgx.Batch, s span, at time.Time, report func(Difference))
+	// restore queues the insertion of the rows that the logs of a project's runs demand in a span.
+	restore(b *pgx.Batch, project entities.Project, s span, at time.Time, report func(Difference))
 }
 
 // rows are the rows of type T, identified by an ID that is unique in the run. Verify compares every field of T.
@@ -33,8 +33,9 @@ type rows[ID ~string, T any] struct {
 	stored store.Rows[T]
 	// id returns the IDs of a row and of its run.
 	id func(T) (entities.RunID, ID)
-	// insert queues the insertion of a row. It calls conflict, with the reason, for a row that cannot be inserted.
-	insert func(b *pgx.Batch, row *T, at time.Time, conflict func(string))
+	// insert queues the insertion of a row of a project's run. It calls conflict, with the reason, for a row that cannot
+	// be inserted.
+	insert func(b *pgx.Batch, project entities.Project, row *T, at time.Time, conflict func(string))
 }
 
 // rowTypes are all rows of a run except its own. A new type also needs a field in [eventlog.Snapshot] and a deletion in
@@ -63,7 +64,7 @@ var rowTypes = []rowType{
 	rows[string, store.RunValue]{
 		"value", func(s *eventlog.Snapshot) map[string]store.RunValue { return store.RunValues(s.Run.ID, s.Store) },
 		store.RunStore,
-		func(v store.RunValue) (entities.RunID, string) { return v.RunID, v.Key }, unconditional(store.InsertValue),
+		func(v store.RunValue) (entities.RunID, string) { return v.RunID, v.Key }, restoreValue,
 	},
 }
 
@@ -111,26 +112,37 @@ func sorted[T any](rows map[store.Place]T) []store.Place {
 	return slices.SortedFunc(maps.Keys(rows), store.Place.Compare)
 }
 
-func (t rows[ID, T]) restore(b *pgx.Batch, s span, at time.Time, report func(Difference)) {
+func (t rows[ID, T]) restore(
+	b *pgx.Batch, project entities.Project, s span, at time.Time, report func(Difference),
+) {
 	all := t.expected(s)
 	for _, place := range sorted(all) {
 		row := all[place]
 		if isOptional(row, at) {
 			continue
 		}
-		t.insert(b, &row, at, func(conflict string) {
+		t.insert(b, project, &row, at, func(conflict string) {
 			report(Difference{RunID: place.RunID, Entity: t.entity(place), Fault: conflict})
 		})
 	}
 }
 
 // unconditional wraps an insertion that no other run's row can prevent.
-func unconditional[T any](insert func(pg.Writer, *T)) func(*pgx.Batch, *T, time.Time, func(string)) {
-	return func(b *pgx.Batch, row *T, _ time.Time, _ func(string)) { insert(pg.Batch{Batch: b}, row) }
+func unconditional[T any](
+	insert func(pg.Writer, *T),
+) func(*pgx.Batch, entities.Project, *T, time.Time, func(string)) {
+	return func(b *pgx.Batch, _ entities.Project, row *T, _ time.Time, _ func(string)) {
+		insert(pg.Batch{Batch: b}, row)
+	}
+}
+
+// restoreValue inserts a value of a store.
+func restoreValue(b *pgx.Batch, project entities.Project, v *store.RunValue, _ time.Time, _ func(string)) {
+	store.InsertValue(pg.Batch{Batch: b}, project, v)
 }
 
 // restoreHook inserts a hook unless another one holds its token, which is unique in a project.
-func restoreHook(b *pgx.Batch, h *entities.Hook, at time.Time, conflict func(string)) {
+func restoreHook(b *pgx.Batch, _ entities.Project, h *entities.Hook, at time.Time, conflict func(string)) {
 	store.RestoreHook(b, h, at, func(holder entities.Hook) {
 		conflict(fmt.Sprintf("it cannot be restored: hook %s of run %s has its token now", holder.ID, holder.RunID))
 	})

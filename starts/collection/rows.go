@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/atrest"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
@@ -61,10 +62,22 @@ func Lock(b *pgx.Batch, project entities.Project, id entities.RunID, into **Coll
 	pg.LoadInto(b, into, `SELECT `+columns+` FROM collections WHERE run_id = $1 AND project = $2 FOR UPDATE`, id, project)
 }
 
+// item is the input of a start that was collected.
+type item struct {
+	RunID entities.RunID
+	Seq   int64
+	Input []byte
+}
+
+// Payloads implements [atrest.Row].
+func (i *item) Payloads(o *atrest.Opener) {
+	o.Bytes(atrest.Place{Kind: atrest.Start, Owner: string(i.RunID), Seq: i.Seq}, &i.Input)
+}
+
 // LoadItems queues a query that appends the items of a locked collection in the order of their arrival.
 func LoadItems(b *pgx.Batch, id entities.RunID, into *[][]byte) {
-	pg.LoadEach(b, func(row struct{ Input []byte }) { *into = append(*into, row.Input) },
-		`SELECT input FROM collected WHERE run_id = $1 ORDER BY seq`, id)
+	pg.LoadEach(b, func(row item) { *into = append(*into, row.Input) },
+		`SELECT run_id, seq, input FROM collected WHERE run_id = $1 ORDER BY seq`, id)
 }
 
 // opened is a collection that a statement has written.
@@ -100,7 +113,7 @@ func Update(b *pgx.Batch, c Collection, added Start) {
 		UPDATE collections SET (deployment, data, timeout, input, count, bytes, last_at, due_at, refusal)
 			= ($2, $3, $4, $5, $6, $7, $8, $9, CASE WHEN due_at = $9 THEN refusal ELSE '' END)
 		WHERE run_id = $1`,
-		c.RunID, c.Deployment, c.Data, c.Timeout, append([]byte{}, c.Input...), c.Count, c.Bytes, c.LastAt, c.DueAt)
+		c.RunID, c.Deployment, c.Data, c.Timeout, c.input(), c.Count, c.Bytes, c.LastAt, c.DueAt)
 	insertItem(b, c, added)
 }
 
@@ -115,7 +128,10 @@ func insertItem(b *pgx.Batch, c Collection, s Start) {
 	}
 	b.Queue(`
 		INSERT INTO collected (run_id, seq, project, idempotency_key, digest, input) VALUES ($1, $2, $3, $4, $5, $6)`,
-		c.RunID, c.Count, c.Project, s.IdempotencyKey, s.Digest, input)
+		c.RunID, c.Count, c.Project, s.IdempotencyKey, s.Digest, atrest.Payload{
+			Place:   atrest.Place{Kind: atrest.Start, Owner: string(c.RunID), Seq: c.Count},
+			Project: string(c.Project), Bytes: input,
+		})
 }
 
 // SetRefusal queues a note of why the run of a locked collection cannot be started.
@@ -150,10 +166,21 @@ func Drop(b *pgx.Batch, project entities.Project, id entities.RunID) (check func
 	}
 }
 
+// Payloads implements [atrest.Row].
+func (c *Collection) Payloads(o *atrest.Opener) { o.Bytes(c.input().Place, &c.Input) }
+
+// input returns the input as an argument.
+func (c *Collection) input() atrest.Payload {
+	return atrest.Payload{
+		Place:   atrest.Place{Kind: atrest.Collection, Owner: string(c.RunID)},
+		Project: string(c.Project), Bytes: append([]byte{}, c.Input...),
+	}
+}
+
 // values returns the values of columns.
 func (c Collection) values() []any {
 	return []any{
 		c.RunID, c.Project, c.Workflow, c.Kind, c.Key, c.Quiet, c.MaxWait, c.Keep, c.Size, c.MaxBytes, c.Deployment, c.Data,
-		c.Timeout, append([]byte{}, c.Input...), c.Count, c.Bytes, c.FirstAt, c.LastAt, c.DueAt, c.Refusal,
+		c.Timeout, c.input(), c.Count, c.Bytes, c.FirstAt, c.LastAt, c.DueAt, c.Refusal,
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/atrest"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
@@ -123,13 +124,24 @@ func Update(w pg.Writer, s Schedule) {
 		WHERE id = $3`, Args: s.values()})
 }
 
+// Payloads implements [atrest.Row].
+func (s *Schedule) Payloads(o *atrest.Opener) { o.Bytes(s.input().Place, &s.Input) }
+
+// input returns the input as an argument.
+func (s *Schedule) input() atrest.Payload {
+	return atrest.Payload{
+		Place:   atrest.Place{Kind: atrest.Schedule, Owner: string(s.ID)},
+		Project: string(s.Project), Bytes: append([]byte{}, s.Input...),
+	}
+}
+
 // values returns the values of columns.
 func (s Schedule) values() []any {
 	if s.Attributes == nil {
 		s.Attributes = map[string]string{}
 	}
 	return []any{
-		s.Project, s.Name, s.ID, s.Cron, s.Every, s.TimeZone, s.Workflow, s.Deployment, append([]byte{}, s.Input...),
+		s.Project, s.Name, s.ID, s.Cron, s.Every, s.TimeZone, s.Workflow, s.Deployment, s.input(),
 		s.Attributes, s.Timeout, s.Overlap, s.CatchUp, s.CatchUpWindow, s.Jitter, s.PausedAt, s.PauseNote,
 		s.DecidedUntil, s.NextAt, s.WaitingAt, s.RunID, s.BackfillAt, s.BackfillUntil, s.BackfillRepeat, s.BackfillRunID,
 		s.Ticks, s.Revision, s.CreatedAt, s.UpdatedAt, s.FromAt, s.UntilAt, append([]time.Time{}, s.WaitingMore...),

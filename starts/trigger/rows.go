@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/atrest"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
@@ -161,6 +162,17 @@ func Update(b *pgx.Batch, t Trigger) {
 		WHERE id = $3`, t.values()...)
 }
 
+// Payloads implements [atrest.Row].
+func (t *Trigger) Payloads(o *atrest.Opener) { o.Bytes(t.input().Place, &t.Input) }
+
+// input returns the input as an argument.
+func (t *Trigger) input() atrest.Payload {
+	return atrest.Payload{
+		Place:   atrest.Place{Kind: atrest.Trigger, Owner: string(t.ID)},
+		Project: string(t.Project), Bytes: append([]byte{}, t.Input...),
+	}
+}
+
 // values returns the values of columns.
 func (t Trigger) values() []any {
 	if t.Attributes == nil {
@@ -172,7 +184,7 @@ func (t Trigger) values() []any {
 	}
 	return []any{
 		t.Project, t.Name, t.ID, t.Kind, t.Source, t.Condition, statuses, t.Verify, t.Secret, t.Workflow,
-		t.Deployment, append([]byte{}, t.Input...), t.Attributes, t.UniqueKey, t.Joins, t.Timeout, t.PausedAt, t.PauseNote,
+		t.Deployment, t.input(), t.Attributes, t.UniqueKey, t.Joins, t.Timeout, t.PausedAt, t.PauseNote,
 		t.Revision, t.CreatedAt, t.UpdatedAt, t.Options,
 	}
 }
