@@ -20,6 +20,12 @@ const APP = `
   const { pull } = await import(${URL_OF('lib/pull.js')});
   const { PULL_TOKEN } = await import(${URL_OF('lib/http.js')});
   const settings = { base: process.env.BASE, key: 'sk_1', deployment: 'shop' };
+  if (process.env.SIGNAL_EXIT) {
+    process[process.env.SIGNAL_EXIT] = globalThis[Symbol.for(process.env.SIGNAL_EXIT)] = { count: 1 };
+    process.on('SIGTERM', function exit() {
+      if (process.listenerCount('SIGTERM') === 1) process.off('SIGTERM', exit).kill(process.pid, 'SIGTERM');
+    });
+  }
   pull(settings);
   pull(settings);
   if (process.env.SILENT) createServer(() => {}).listen(0, '127.0.0.1').unref();
@@ -28,6 +34,8 @@ const APP = `
     let body = '';
     for await (const part of req) body += part;
     if (req.url.endsWith('?__health')) {
+      // Astro takes a request without a type for a form of another site.
+      if (req.headers['content-type'] !== 'application/json') return res.writeHead(403).end();
       if (process.env.CLOSE) this.close();
       return res.end('{"healthy":true}');
     }
@@ -250,6 +258,18 @@ test('a signal ends the polls, and the process after what is under way', async (
   assert.equal(server.commits.length, 1); // it has waited for the outcome
   assert.ok(server.polls.filter(({ slots }) => slots > 0).length <= 2);
 });
+
+// Each of the two waits for the other one to go.
+for (const emitter of ['__signal_exit_emitter__', 'signal-exit emitter']) {
+  test(`a signal ends the process beside a listener of signal-exit: ${emitter}`, async (t) => {
+    const server = await serve(t, [200, list(delivery('m1'))]);
+    const app = start(t, server.base, { SIGNAL_EXIT: emitter });
+    await app.says('stdout', /m1/);
+    app.child.kill('SIGTERM');
+    const [, signal] = await once(app.child, 'close');
+    assert.equal(signal, 'SIGTERM');
+  });
+}
 
 test('a signal does not end the renewals of leases, also with more deliveries than slots', async (t) => {
   const ids = Array.from({ length: 101 }, (_, i) => `m${i}`);

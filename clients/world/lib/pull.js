@@ -234,7 +234,8 @@ function firstServing(places) {
 
 /** Resolves if the SDK's health check answers there. It also makes a framework load the route. */
 async function servesWorkflows(place) {
-  const { status, text } = await post(place, undefined, `${ROUTE}?__health`, {}, '', AbortSignal.timeout(LOOK_MS));
+  const json = { 'content-type': 'application/json' }; // without a type, Astro takes it for a form of another site
+  const { status, text } = await post(place, undefined, `${ROUTE}?__health`, json, '{}', AbortSignal.timeout(LOOK_MS));
   if (status === 200 && text.includes('"healthy":true')) return place;
   throw new Error('no workflows are served there');
 }
@@ -252,11 +253,20 @@ function post({ base, isListening, ...place }, agent, path, headers, body, signa
   });
 }
 
+/**
+ * How many listeners of a signal only wait for all others to go: those of the package signal-exit, of versions 3 and 4, which
+ * end the process by the next signal.
+ */
+function waitingListeners() {
+  const emitters = [process.__signal_exit_emitter__, globalThis[Symbol.for('signal-exit emitter')]];
+  return emitters.reduce((count, emitter) => count + (emitter?.count ?? 0), 0);
+}
+
 /** Lets what is under way end before a signal ends the process, if nothing else of the app handles the signal. */
 function endWithSignals(puller) {
   for (const signal of ['SIGTERM', 'SIGINT']) {
     process.once(signal, async () => {
-      const alone = process.listenerCount(signal) === 0;
+      const alone = process.listenerCount(signal) === waitingListeners();
       await Promise.race([puller.stop(), pause(GRACE_MS)]);
       if (alone) process.kill(process.pid, signal);
     });
