@@ -38,6 +38,25 @@ func ExampleClient() {
 	}
 }
 
+// Many runs are started at the same time, and looked at as they end.
+func ExampleEnds() {
+	ctx := context.Background()
+	client, err := stepwell.NewClient(stepwell.ClientConfigFromEnv())
+	if err != nil {
+		log.Fatal(err)
+	}
+	purchases := []Purchase{{ID: "7", Amount: 2500}, {ID: "8", Amount: 100}}
+	runs, err := Order.StartAll(ctx, client, purchases, func(i int) []stepwell.StartOption {
+		return []stepwell.StartOption{stepwell.Once("order-" + purchases[i].ID)}
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for end, err := range stepwell.Ends(ctx, runs) {
+		fmt.Println(purchases[end.Index].ID, end.Output.Status, err)
+	}
+}
+
 // The handler serves on any HTTP host. It accepts only calls that the server has signed.
 func ExampleApp_Handler() {
 	app := stepwell.NewApp(stepwell.AppConfig{Name: "orders"}) // STEPWELL_SIGNING_KEYS

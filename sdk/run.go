@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"net/http"
 	"net/url"
 	"strconv"
 	"time"
@@ -122,19 +121,10 @@ const poll = 30 * time.Second
 // is cancelled, a [*RunCancelledError]. Wait outlives restarts of the server: it ends with the run, with the context,
 // or with a request that is refused for good.
 func (r *Run[O]) Wait(ctx context.Context) (output O, err error) {
-	long := apiRequest{
-		method: http.MethodGet, path: r.path("wait"), query: url.Values{"timeout": {poll.String()}}, poll: poll,
+	w := &awaited[O]{RunEnd: RunEnd[O]{Run: r}, path: r.path("wait")}
+	for !w.once(ctx, poll) {
 	}
-	for {
-		var info RunDetails
-		if err := r.c.do(ctx, long, &info); err != nil {
-			return output, err
-		}
-		if output, ended, err := r.ended(info); ended {
-			return output, err
-		}
-		long.path = apiPath("runs", info.ID, "wait") // of the run as which it has continued
-	}
+	return w.Output, w.err
 }
 
 // ended returns the output or the error of a run that has ended, or false.
