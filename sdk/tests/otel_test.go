@@ -8,6 +8,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +17,7 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
+	"go.opentelemetry.io/collector/pdata/ptrace/ptraceotlp"
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 	"go.opentelemetry.io/otel/propagation"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
@@ -31,7 +34,7 @@ import (
 	"github.com/stepwell-dev/stepwell/sdk/stepwellotel"
 )
 
-// spanCollector receives the spans of a server by OTLP.
+// spanCollector receives the spans of servers and apps by OTLP, as protobuf or JSON.
 type spanCollector struct {
 	mu    sync.Mutex
 	spans map[string]*exported.Span // by ID
@@ -41,6 +44,12 @@ type spanCollector struct {
 func (c *spanCollector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var request collector.ExportTraceServiceRequest
 	body, err := io.ReadAll(r.Body)
+	if r.Header.Get("Content-Type") == "application/json" {
+		read := ptraceotlp.NewExportRequest()
+		if err = read.UnmarshalJSON(body); err == nil {
+			body, err = read.MarshalProto()
+		}
+	}
 	if err == nil {
 		err = proto.Unmarshal(body, &request)
 	}
@@ -196,5 +205,62 @@ func wantDurations(t *testing.T, reader sdkmetric.Reader) {
 		if n := counts["stepwell.step.duration "+step]; n != 1 {
 			t.Errorf("%d attempts of %s, want 1", n, step)
 		}
+	}
+}
+
+// TestOneTraceOverGoAndPython: a workflow in Python, which a caller with a trace starts, has a function that is called
+// within its call, a step in Python that is retried, and one in Go. Each attempt is one span.
+func TestOneTraceOverGoAndPython(t *testing.T) {
+	t.Parallel()
+	received := &spanCollector{spans: map[string]*exported.Span{}}
+	otlp := httptest.NewServer(received)
+	t.Cleanup(otlp.Close)
+	s := newServer(t, "OTEL_EXPORTER_OTLP_ENDPOINT="+otlp.URL, "OTEL_BSP_SCHEDULE_DELAY=50")
+	recorder := tracetest.NewSpanRecorder()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder))
+	s.serveConfigured(t, stepwellotel.Instrument(stepwell.AppConfig{}, stepwellotel.Config{TracerProvider: provider}),
+		reserve.Bind(func(_ context.Context, to string) (string, error) { return "seat to " + to, nil }))
+	cmd := exec.CommandContext(t.Context(), "python3", "../python/tests/traced.py")
+	cmd.Env = append(os.Environ(), "STEPWELL_URL="+s.url(), "STEPWELL_API_KEY="+adminKey,
+		"OTEL_EXPORTER_OTLP_ENDPOINT="+otlp.URL)
+	out, err := cmd.CombinedOutput()
+	_, runID, ok := strings.Cut(strings.TrimSpace(string(out)), "run wrun_")
+	if err != nil || !ok {
+		t.Fatalf("%v: %s", err, out)
+	}
+
+	id := trace.TraceID(ulid.MustParseStrict(runID))
+	spans := received.wait(t, id)
+	wantParents(t, id, recorder.Ended(), spans, map[string]string{"step reserve": "execute step"})
+	parents := map[string][]string{}
+	for _, span := range spans {
+		above := spans[hex.EncodeToString(span.ParentSpanId)]
+		if trace.TraceID(span.TraceId) == id && above != nil {
+			parents[span.Name] = append(parents[span.Name], above.Name)
+		}
+	}
+	for name, want := range map[string][]string{
+		"step quick": {"workflow trip"}, "step plan": {"execute step", "execute step"},
+	} {
+		if !slices.Equal(parents[name], want) {
+			t.Errorf("spans %q are below %q, want %q", name, parents[name], want)
+		}
+	}
+	if calls := parents["workflow trip"]; len(calls) < 2 || slices.ContainsFunc(calls, func(above string) bool {
+		return above != "invoke run"
+	}) {
+		t.Errorf("the calls of the workflow are below %q", calls)
+	}
+	if !linked(spans, id, trace.TraceID{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}) {
+		t.Error("no span of the run links to the trace of the caller")
+	}
+	failed := 0
+	for _, span := range spans {
+		if span.Name == "step plan" && span.Status.GetMessage() == "no map of Rome" {
+			failed++
+		}
+	}
+	if failed != 1 {
+		t.Errorf("%d attempts have failed, want 1", failed)
 	}
 }

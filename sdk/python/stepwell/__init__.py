@@ -12,6 +12,7 @@ from .errors import (
 from .execution import RunInfo
 from .hooks import Approval, Hook, Signal, Update, Vote
 from .loop import Future
+from .observing import Observe, Work, traceparent
 from .run import Run, SyncRun, cel
 from .sealing import Codec, CodecFailed
 from .serving import asgi, serve, wsgi
@@ -19,9 +20,10 @@ from .steps import StepContext, context
 from .worker import Worker, work
 
 __all__ = [
-    "APIError", "App", "Approval", "Blocked", "Cancelled", "ChildFailed", "Client", "Codec", "CodecFailed", "FatalError", "Future", "Hook",
-    "Misuse", "Rejected", "Response", "RetryableError", "Run", "RunCancelled", "RunFailed", "RunHandle", "RunInfo", "Signal",
+    "APIError", "App", "Approval", "Blocked", "Cancelled", "ChildFailed", "Client", "Codec", "CodecFailed", "FatalError",
+    "Future", "Hook", "Misuse", "Observe", "Rejected", "Response", "RetryableError", "Run", "RunCancelled", "RunFailed", "RunHandle", "RunInfo", "Signal",
     "StartOptions", "Step", "StepContext", "StepFailed", "StepOptions", "StepOver", "StepwellError", "SyncRun", "TokenTaken",
-    "Undecodable", "Unencodable", "Update", "Vote", "Worker", "Workflow", "asgi", "cel", "context", "serve", "step",
+    "Undecodable", "Unencodable", "Update", "Vote", "Work", "Worker", "Workflow", "asgi", "cel", "context", "serve",
+    "step", "traceparent",
     "work", "wsgi",
 ]  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import logging
 import math
 import os
@@ -11,7 +12,7 @@ import threading
 import time
 import typing
 from dataclasses import dataclass, field
-from typing import Any, Callable, Coroutine, Mapping, TypeVar, overload
+from typing import Any, Callable, ContextManager, Coroutine, Mapping, Sequence, TypeVar, overload
 
 from . import codec, contract, signature
 from .definition import P, R, Step, StepDecorator, StepOptions, Workflow, decorate
@@ -19,6 +20,7 @@ from .engine import Engine, Event
 from .errors import Blocked, FatalError, RetryableError, StepOver, StepwellError, Unencodable, as_json
 from .execution import Execution, RunInfo
 from .asking import step_error
+from .observing import Observe, Work, observed
 from .sealing import Codec, CodecFailed, Sealer, opened
 from .steps import Tell, perform
 from .stream import Send, Sender, Writes
@@ -48,15 +50,17 @@ class App:
     STEPWELL_SIGNING_KEYS. Without any, `unsigned` must say why that is right; a worker needs neither. `server` is the
     server's address, for logs of more than 1,000 events; by default that of STEPWELL_URL. With `strict_inputs`, a run
     is blocked if a step's input is not the one in its log; otherwise that is logged. A `codec` transforms payloads before
-    they leave the app, such as by encryption: see sealing.Codec.
+    they leave the app, such as by encryption: see sealing.Codec. What `observe` has is called with each call of a workflow
+    and each attempt of a step, for traces and metrics: see observing.Observe, and otlp.Exporter.
     """
 
     def __init__(
         self, name: str, *, signing_keys: str | None = None, unsigned: str = "", server: str = "",
-        strict_inputs: bool = False, codec: Codec | None = None,
+        strict_inputs: bool = False, codec: Codec | None = None, observe: Sequence[Observe] = (),
     ) -> None:  # fmt: skip
         keys = signing_keys if signing_keys is not None else os.environ.get("STEPWELL_SIGNING_KEYS", "")
         self.name, self.server, self.strict_inputs, self.codec = name, server, strict_inputs, codec
+        self.observers = list(observe)
         self.keys = signature.parse_keys(keys) if keys else []
         self.unsigned = unsigned
         self.workflows: dict[str, Workflow[Any]] = {}
@@ -146,19 +150,23 @@ class App:
             return refusal(401, str(e.args[1]), "wrong_signature", retryable=True)
         if method == "OPTIONS":  # the server asks what it may call the app with
             return Response(200, headers={"Stepwell-Features": "check"})
-        return self.answer(body)
+        trace = headers.get("traceparent", ""), headers.get("tracestate", "")
+        return self.answer(body, trace=trace)
 
     def answer(
-        self, body: bytes, in_time: Callable[[], bool] | None = None, tell: Tell | None = None, send: Send | None = None
+        self, body: bytes, in_time: Callable[[], bool] | None = None, tell: Tell | None = None, send: Send | None = None,
+        trace: tuple[str, str] = ("", ""),
     ) -> Response:  # fmt: skip
         """Answers a call whose sender is known. No function of run.do begins when in_time returns False; heartbeats of
-        steps go to tell, and what is written to streams to send, by default to the server."""
+        steps go to tell, and what is written to streams to send, by default to the server. Trace has the traceparent and
+        the tracestate of the call."""
         if self.stopping:
             return refusal(503, "the app is stopping", "shutdown")
         try:
             call = codec.loads(body)
             if b'"$codec"' in body:
                 call = opened(self.codec, call)
+            call["trace"] = trace
             r = self._answer(call, in_time, tell, send)
             writes = r.headers["Content-Type"] == STEP_OUTPUT
             return Response(r.status, Sealer(self.codec).answer(call, r.status, r.body, writes), r.headers)
@@ -218,7 +226,8 @@ class App:
     def _invoke(self, call: dict[str, Any], in_time: Callable[[], bool], send: Send | None) -> Response:
         run = call["run"]
         try:
-            return Response(200, self._advance(call, in_time, send))
+            with self._observed("workflow", call, run["workflow"]):
+                return Response(200, self._advance(call, in_time, send))
         except StepOver as e:
             return refusal(409, str(e), "stale_invocation")
         except Blocked as e:
@@ -237,6 +246,7 @@ class App:
         events = [Event(e) for e in contract.whole_log(call, server, self.codec)]
         engine = Engine(events, call.get("known") or 0, self.strict_inputs)
         execution = Execution(engine, RunInfo.of(call), call["server"]["features"])
+        execution.observed = lambda id, name, attempt: self._observed("step", call, name, id, attempt)
         got = execution.run(workflow, call["run"].get("input"), in_time)
         self._write(execution.writes, send or contract.stream_sender(call, self.server, bool(self.keys), self.codec))
         for op, logged in engine.differing:
@@ -248,6 +258,16 @@ class App:
         if len(body) > 16 << 20:
             raise Blocked(f"the workflow asks for {len(body)} bytes at once; the limit is 16 MiB", "answer_too_large")
         return body
+
+    def _observed(
+        self, kind: str, call: dict[str, Any], name: str, id: str = "", inline: int = 0
+    ) -> ContextManager[None]:
+        """Returns what is entered around work; inline is the number of an attempt that the call of a workflow makes."""
+        if not self.observers:
+            return contextlib.nullcontext()
+        run = RunInfo.of(call)
+        trace = call.get("trace", ("", ""))
+        return observed(self.observers, Work(kind, name, run, id, inline or run.attempt, inline > 0, *trace))
 
     def _write(self, writes: Writes, send: Send) -> None:
         """Sends what a workflow has written to streams."""
@@ -263,7 +283,8 @@ class App:
         if step is None:
             return refusal(503, f"app {self.name} has no step {call['step']['name']!r}", "unknown_step")
         try:
-            output, written = perform(step, call, tell, sender)
+            with self._observed("step", call, step.name, call["step"]["id"]):
+                output, written = perform(step, call, tell, sender)
         except FatalError as e:
             return reply(422, {"error": e.as_json()})
         except (Exception, asyncio.CancelledError, SystemExit) as e:

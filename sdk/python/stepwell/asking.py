@@ -109,7 +109,13 @@ class Asking:
         def execute(attempt: int) -> dict[str, Any]:
             begun = now()
             command = {"type": "recordStep", "id": id, "name": name, "at": place, "startedAt": begun}
-            command.update(_outcome(fn, f"run.do {name}", attempt <= retries, min(pause * 2 ** (attempt - 1), 300)))
+
+            def observed() -> Any:
+                with self._x.observed(id, name, attempt):
+                    return fn()
+
+            pause_before = min(pause * 2 ** (attempt - 1), 300)
+            command.update(_outcome(observed, f"run.do {name}", attempt <= retries, pause_before))
             return {**command, "endedAt": now()}
 
         def read(event: Event) -> Any:

@@ -10,13 +10,14 @@ import time
 import typing
 import urllib.error
 import urllib.request
-from typing import Any, Generic, Iterator, Mapping, Sequence, TypeVar, overload
+from typing import Any, Callable, Generic, Iterator, Mapping, Sequence, TypeVar, overload
 from urllib.parse import quote, urlencode
 
 from . import codec
 from .definition import Seconds, Workflow, seconds
 from .errors import StepwellError
 from .loop import duration
+from .observing import trace_headers
 from .sealing import Codec, Sealer, opened
 
 O = TypeVar("O")
@@ -185,13 +186,17 @@ class Client:
     """A client. The address and the key are by default those of STEPWELL_URL and STEPWELL_API_KEY.
 
     Requests that get no answer are repeated, if that is safe. Raises APIError if the server refuses one, and OSError if
-    none can be reached. It may be used by several threads. The `codec` is that of the app, if it has one.
+    none can be reached. It may be used by several threads. The `codec` is that of the app, if it has one. `headers` gives
+    each request more headers, by default those of the trace in which the code is executed.
     """
 
-    def __init__(self, url: str = "", api_key: str = "", *, codec: Codec | None = None) -> None:
+    def __init__(
+        self, url: str = "", api_key: str = "", *, codec: Codec | None = None,
+        headers: Callable[[], Mapping[str, str]] = trace_headers,
+    ) -> None:  # fmt: skip
         self.url = (url or os.environ.get("STEPWELL_URL", "http://127.0.0.1:8788")).rstrip("/")
         self.api_key = api_key or os.environ.get("STEPWELL_API_KEY", "")
-        self.codec = codec
+        self.codec, self._more = codec, headers
 
     @overload
     def start(self, workflow: Workflow[O], input: Any = None, **options: Any) -> RunHandle[O]:
@@ -284,7 +289,7 @@ class Client:
     ) -> Any:  # fmt: skip
         """Is request, but leaves payloads as they are."""
         url = f"{self.url}{path}" + (f"?{urlencode(query)}" if query else "")
-        headers = {"Content-Type": "application/json", "User-Agent": _USER_AGENT, **(headers or {})}
+        headers = {"Content-Type": "application/json", "User-Agent": _USER_AGENT, **self._more(), **(headers or {})}
         if self.api_key:
             headers["Authorization"] = f"Bearer {self.api_key}"
         data = codec.dumps(body) if body is not None else None

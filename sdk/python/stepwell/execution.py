@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
+from typing import Any, Callable, ContextManager, Mapping, Sequence, TYPE_CHECKING
 
 from . import codec
 from .definition import Workflow
@@ -70,6 +71,8 @@ class Execution:
         self.store: dict[str, tuple[Any, int]] = {}  # values, and the positions where they were written
         self.inboxes: dict[str, Hook[Any]] = {}
         self.writes = Writes()  # to streams
+        # What is entered around an attempt of a function of run.do, by its ID, name and number.
+        self.observed: Callable[[str, str, int], ContextManager[None]] = lambda id, name, attempt: nullcontext()
         self.sync = False
         self._interrupt = False
         self._suspended = False

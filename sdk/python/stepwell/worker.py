@@ -56,7 +56,7 @@ class Worker:
         try:
             while not self._stopping:
                 for call in self._take():  # threads that take too long keep no process from ending
-                    threading.Thread(target=self._make, args=(call["body"], call["seen"]), daemon=True).start()
+                    threading.Thread(target=self._make, args=(call["body"], call["seen"], call.get("headers") or {}), daemon=True).start()
         finally:
             self._asked.set()
         self._finish()
@@ -117,11 +117,12 @@ class Worker:
         calls: list[dict[str, Any]] = got["calls"]
         return calls
 
-    def _make(self, call: dict[str, Any], seen: int) -> None:
+    def _make(self, call: dict[str, Any], seen: int, headers: dict[str, str]) -> None:
         """Makes a call, and gives its answer to any server."""
         id = call["invocation"]
         try:
-            self._deliver(call, self._app.answer(codec.dumps(call)), seen)
+            trace = headers.get("Traceparent", ""), headers.get("Tracestate", "")
+            self._deliver(call, self._app.answer(codec.dumps(call), trace=trace), seen)
         except Exception:
             logger.exception("a call of run %s was not answered", call["run"]["id"])
         finally:
