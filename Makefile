@@ -141,11 +141,13 @@ limits-crashes: ## Kill servers and Postgres for LIMITS_FOR (default 10m) while 
 	@scripts/need postgres
 	LIMITS_FOR=$(LIMITS_FOR) $(GO) test ./e2e/failover -run '^TestLimitsHoldWhateverDies$$' -count 1 -v -timeout 24h
 
-# Installs the frameworks from npm into .data/frameworks, where the packages stay (4 GB), and takes some minutes.
+# Installs the frameworks from npm into .data/frameworks and removes them; a part of them: make frameworks APPS=nuxt
+APPS ?= .
+
 .PHONY: frameworks
-frameworks: ## Test apps in Next.js, Nitro and SvelteKit: development with hot reload, and production
+frameworks: ## Test apps in Next.js, Nitro, Nuxt, Nest and other frameworks: development with hot reload, and production
 	@scripts/need postgres
-	FRAMEWORKS=1 $(GO) test -timeout 30m -count 1 -v ./e2e/frameworks
+	FRAMEWORKS=1 $(GO) test -timeout 90m -count 1 -v ./e2e/frameworks -run 'TestFrameworks/$(APPS)'
 
 .PHONY: pooler
 pooler: build ## Run the tests of apps, functions, tools and the dashboard behind PgBouncer in transaction mode

@@ -63,13 +63,20 @@ func install(t *testing.T, s server, f framework, l line) *app {
 	t.Helper()
 	a := &app{framework: f, name: f.folder + "-" + l.name, need: f.on[l.name], server: s, port: strconv.Itoa(harness.FreePort(t))}
 	a.dir = emptyFolder(t, a.name)
-	t.Cleanup(func() { endProcesses(a.dir) })
-	if err := os.CopyFS(a.dir, os.DirFS(f.folder)); err != nil {
-		t.Fatal(err)
+	for from, to := range f.sources() {
+		if err := os.CopyFS(filepath.Join(a.dir, to), os.DirFS(from)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if f.steps != "" {
+		a.edit(t, "greet.ts", "./steps", f.steps)
 	}
 	a.configure(t, "STEPWELL_APP_URL="+a.url())
 	a.command(t, strings.Join([]string{"npm install --prefer-offline --no-audit --no-fund", l.packages, a.need.packages,
 		string(s) + "/clients/world.tgz"}, " "))
+	if a.setup != "" {
+		a.command(t, a.setup)
+	}
 	a.nodeOptions = a.need.nodeOptions // only now is there what they name
 	return a
 }
@@ -86,37 +93,27 @@ func (a *app) configure(t *testing.T, deliveries string) {
 	}
 }
 
-// emptyFolder returns the folder of an app. Only packages of an earlier test are in it, of which npm keeps those that
-// still fit. It is not in /tmp, which may be small.
+// emptyFolder returns the folder of an app, which is removed at the end: those of all apps would fill 12 GB. It is not in
+// /tmp, which may be small.
 func emptyFolder(t *testing.T, name string) string {
 	t.Helper()
 	dir, err := filepath.Abs(filepath.Join("../../.data/frameworks", name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.RemoveAll(dir); err != nil { // of a test that was killed
 		t.Fatal(err)
 	}
-	for _, pattern := range []string{"*", "node_modules/.*"} {
-		found, err := filepath.Glob(filepath.Join(dir, pattern))
-		if err != nil {
-			t.Fatal(err)
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
 		}
-		for _, path := range found {
-			switch filepath.Base(path) {
-			case "node_modules", "package-lock.json", ".bin", ".package-lock.json":
-				continue
-			}
-			if err := os.RemoveAll(path); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	})
 	return dir
 }
 
-// endProcesses kills what still runs in a folder: a development server of Next.js leaves a process that reads the
-// configuration, and thereby watches the folder forever. Where there is no /proc, it does nothing.
+// endProcesses kills what still runs in a folder: the development server of Nest leaves the app, and that of Next.js a
+// process that reads the configuration, and thereby watches the folder forever. Where there is no /proc, it does nothing.
 func endProcesses(dir string) {
 	links, _ := filepath.Glob("/proc/[0-9]*/cwd") // fails only for a bad pattern
 	for _, link := range links {
@@ -144,6 +141,7 @@ func (a *app) prepare(ctx context.Context, line string) *exec.Cmd {
 	}
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
 	cmd.Dir = a.dir
+	cmd.WaitDelay = time.Second // what it leaves has its output
 	cmd.Env = harness.CleanEnv("PATH="+bin+string(filepath.ListSeparator)+os.Getenv("PATH"), "HOST=127.0.0.1",
 		"HOSTNAME=127.0.0.1", "PORT="+a.port, "NODE_OPTIONS="+a.nodeOptions, "NEXT_TELEMETRY_DISABLED=1", "DO_NOT_TRACK=1",
 		"WORKFLOW_NO_UPDATE_CHECK=1")
@@ -180,6 +178,7 @@ func (a *app) workflow(t *testing.T, args string, v any) {
 // launch starts the app until the end of the test.
 func (a *app) launch(t *testing.T, line string) {
 	t.Helper()
+	t.Cleanup(func() { endProcesses(a.dir) })
 	harness.Start(t, a.name, a.prepare(context.WithoutCancel(t.Context()), line), a.ready)
 }
 
@@ -197,10 +196,19 @@ func (a *app) registered(t *testing.T) string {
 	return deployment.URL
 }
 
-// edit replaces a text in a file of the app.
+// editStep replaces a text in a step, and writes the workflow's file again if that is needed.
+func (a *app) editStep(t *testing.T, old, text string) {
+	t.Helper()
+	a.edit(t, "steps.ts", old, text)
+	if a.stepsUnseen {
+		a.edit(t, "greet.ts", "", "")
+	}
+}
+
+// edit replaces a text in a file of the workflows.
 func (a *app) edit(t *testing.T, name, old, text string) {
 	t.Helper()
-	path := filepath.Join(a.dir, name)
+	path := filepath.Join(a.dir, a.workflows, name)
 	source, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -237,11 +245,11 @@ func (a *app) greet(t *testing.T) (run struct{ RunID, Value string }, answer str
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.url()+"/greet", strings.NewReader("ann"))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.url()+"/greet", strings.NewReader(`{"name":"ann"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set("Content-Type", "application/octet-stream") // SvelteKit takes text for a form of another site
+	req.Header.Set("Content-Type", "application/json")
 	status, body, err := send(req)
 	if err != nil {
 		return run, err.Error()

@@ -3,6 +3,7 @@ import { start } from 'workflow/api';
 import { greet } from '../../workflows/greet';
 
 export async function POST({ request }) {
-  const run = await start(greet, [await request.text()]);
+  const { name } = await request.json();
+  const run = await start(greet, [name]);
   return json({ runId: run.runId, value: await run.returnValue });
 }

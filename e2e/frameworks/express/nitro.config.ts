@@ -1,0 +1,7 @@
+import { defineConfig } from 'nitro';
+
+export default defineConfig({
+  modules: ['workflow/nitro'],
+  plugins: ['./plugins/workflow.ts'],
+  routes: { '/**': { handler: './src/index.ts', format: 'node' } },
+});

@@ -1,0 +1,4 @@
+export default defineNuxtConfig({
+  modules: ['workflow/nuxt'],
+  compatibilityDate: '2026-11-30',
+});

@@ -1,0 +1,5 @@
+import { getWorld } from 'workflow/runtime';
+
+export default defineNitroPlugin(async () => {
+  await getWorld();
+});

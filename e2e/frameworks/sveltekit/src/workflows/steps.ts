@@ -1,9 +1,0 @@
-export async function greeting(name: string) {
-  'use step';
-  return `hello ${name}`;
-}
-
-export async function shout(text: string) {
-  'use step';
-  return `${text.toUpperCase()}!`;
-}
