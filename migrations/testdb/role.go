@@ -14,8 +14,10 @@ import (
 func Role(t testing.TB, pool *pgxpool.Pool) string {
 	t.Helper()
 	role := "role_" + strings.ToLower(rand.Text())
-	if _, err := pool.Exec(t.Context(), `CREATE ROLE `+role); err != nil {
-		t.Fatal(err)
+	for _, sql := range []string{`CREATE ROLE ` + role, `GRANT ` + role + ` TO CURRENT_USER`} { // who need be no superuser
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
 	}
 	t.Cleanup(func() {
 		for _, sql := range []string{`DROP OWNED BY ` + role, `DROP ROLE ` + role} {
