@@ -47,11 +47,9 @@ type encodedError struct {
 // errorIsEncoded is the message of an encoded error, as the server knows it.
 const errorIsEncoded = "the error is encoded: only the app and its clients can read it"
 
-// plainCodes are the codes of errors that block a run, and whose messages have no payloads.
-var plainCodes = []string{
-	codeCodec, codeUnsupported, codeMisuse, codeTooLarge, "unknown_workflow", "unknown_step", "shutdown",
-	"stale_invocation",
-}
+// plainCodes are the codes of errors of calls that the SDK makes, and whose messages have no payloads. No code that an
+// app is likely to use for its own errors is one of them.
+var plainCodes = []string{codeCodec, "unknown_workflow", "unknown_step", "shutdown", "stale_invocation"}
 
 // grown returns about how many bytes a payload has when it is encoded.
 func grown(c Codec, size int) int {

@@ -190,7 +190,7 @@ func TestErrorsAreEncoded(t *testing.T) {
 	c := newTestCodec(t, "k1")
 	app := NewApp(AppConfig{Name: "a", Codec: c})
 	kind := NewErrorKind[int]("declined")
-	for _, err := range []error{kind.New(7), Fail("declined", "no details"), errors.New("plain")} {
+	for _, err := range []error{kind.New(7), Fail("unsupported", "no details"), errors.New("plain")} {
 		was := encodeError(err)
 		r := app.sealed(t.Context(), call{Type: "step"}, errorReply(500, was))
 		if !bytes.Contains(r.Body, []byte(was.Code)) || bytes.Contains(r.Body, []byte("no details")) {
@@ -205,7 +205,7 @@ func TestErrorsAreEncoded(t *testing.T) {
 			t.Errorf("got %+v back, %v, want %+v", got.Error, err, want)
 		}
 	}
-	blocked := errorReply(500, failure{Code: codeUnsupported, Message: "upgrade the server"})
+	blocked := errorReply(500, failure{Code: "unknown_workflow", Message: "register it"})
 	if r := app.sealed(t.Context(), call{Type: "workflow"}, blocked); !bytes.Equal(r.Body, blocked.Body) {
 		t.Errorf("an error without payloads became %s", r.Body)
 	}

@@ -31,9 +31,9 @@ class CodecFailed(StepwellError):
 
 
 _ENCODED = "the error is encoded: only the app and its clients can read it"
-# Codes of errors that block a run, and whose messages have no payloads.
-_PLAIN = ("codec_failed", "unsupported", "misuse", "answer_too_large", "unknown_workflow", "unknown_step", "shutdown",
-          "stale_invocation", "wrong_signature")  # fmt: skip
+# Codes of errors of calls that the SDK makes, and whose messages have no payloads. No code that an app is likely to use
+# for its own errors is one of them.
+_PLAIN = ("codec_failed", "unknown_workflow", "unknown_step", "shutdown", "stale_invocation")
 
 
 def opened(codec: Codec | None, plain: Any) -> Any:
