@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -17,9 +18,13 @@ import (
 )
 
 const (
-	// groupsAtOnce is how many transactions run at a time: enough to keep Postgres busy while others wait for their
-	// commit to reach the disk.
-	groupsAtOnce = 4
+	// groupsAtOnce is how many transactions run at a time, of which executedAtOnce may be before their commit.
+	groupsAtOnce, executedAtOnce = 6, 4
+	// leastBeside is the least number of statements for which a transaction begins while another one is being executed.
+	leastBeside = 4
+	// longestExecution is how long a transaction counts as being executed: one that waits for a lock must not hold up
+	// others for long.
+	longestExecution = 20 * time.Millisecond
 	// groupSize is the most statements in one transaction, and groupBytes about the most that they write.
 	groupSize  = 32
 	groupBytes = 256 << 10
@@ -32,11 +37,12 @@ const (
 	largeFactor    = 1
 )
 
-// GroupCommit commits statements together. While fewer than four transactions are running, a statement is executed at
-// once, as a transaction of its own. Statements that arrive while all four are running wait, and share the next one:
-// they save round trips and writes of the WAL to disk. So load makes groups larger, and a statement on an idle server
-// does not wait. A process should send all such statements through one GroupCommit, whatever their kind, so that
-// they meet.
+// GroupCommit commits statements together. While no transaction is being executed, a statement is executed at once, as
+// a transaction of its own. Statements that arrive meanwhile wait, and share the next one: they save round trips and
+// writes of the WAL to disk. The next one begins as soon as the commit of the one before it does, and its statements
+// are executed while that waits for the disk: a statement waits for the end of one such write, and for its own. So load
+// makes groups larger, and a statement on an idle server does not wait. A process should send all such statements
+// through one GroupCommit, whatever their kind, so that they meet.
 //
 // The transactions are divided between projects ([share.KeyOf]): those that wait get the places of the next one in
 // turns, so that a statement never waits for more than one transaction because of another project. Large statements,
@@ -49,13 +55,18 @@ type GroupCommit struct {
 	pool *pgxpool.Pool
 	// atOnce is how many transactions run at a time.
 	atOnce int
-	large  *share.Pool // bytes
+	// beside is how many statements have to wait for a transaction to begin while another one is being executed: the fewer
+	// processors, the more, since more and smaller transactions cost more.
+	beside  int
+	longest time.Duration // see longestExecution
+	large   *share.Pool   // bytes
 
-	mu       sync.Mutex
-	running  int // transactions
-	underWay int // statements that are executed or wait
-	waiting  int // statements
-	lines    map[string]*line
+	mu        sync.Mutex
+	running   int // transactions
+	executing int // of these, groups whose commit has not begun
+	underWay  int // statements that are executed or wait
+	waiting   int // statements
+	lines     map[string]*line
 	// order has the lines with statements that wait, the next one first.
 	order []*line
 }
@@ -68,7 +79,10 @@ type line struct {
 
 // NewGroupCommit returns a GroupCommit for the database behind pool.
 func NewGroupCommit(pool *pgxpool.Pool) *GroupCommit {
-	return &GroupCommit{pool: pool, atOnce: groupsAtOnce, large: share.NewPool(largeBytes), lines: map[string]*line{}}
+	return &GroupCommit{
+		pool: pool, atOnce: groupsAtOnce, beside: max(groupSize/runtime.GOMAXPROCS(0), leastBeside),
+		longest: longestExecution, large: share.NewPool(largeBytes), lines: map[string]*line{},
+	}
 }
 
 // NewSerialCommit returns a GroupCommit that runs one transaction at a time. It is for statements that try the same
@@ -148,7 +162,7 @@ func (g *GroupCommit) Do(ctx context.Context, s Statement) error {
 	w := &waiter{Statement: s, size: size, done: make(chan struct{})}
 	defer g.leave(key)
 	if g.startOrWait(key, w) {
-		defer g.next()
+		defer g.end()
 		// The transaction is one of few for all projects: it must not wait for a connection behind others of its project.
 		return g.Alone(share.For(ctx, ""), s)
 	}
@@ -198,7 +212,7 @@ func (g *GroupCommit) Pause() (resume func()) {
 	g.mu.Unlock()
 	return func() {
 		for range g.atOnce {
-			g.next()
+			g.end()
 		}
 	}
 }
@@ -230,8 +244,8 @@ func (g *GroupCommit) UnderWayOf(project string) int {
 // Busy reports whether enough statements are under way to fill a transaction. More of them get no cheaper.
 func (g *GroupCommit) Busy() bool { return g.UnderWay() >= groupSize }
 
-// startOrWait reports whether the statement may be executed at once. If not, the statement now waits for the next
-// transaction.
+// startOrWait reports whether the statement may be executed at once, as nothing else is. If not, the statement now
+// waits for the next transaction, which may begin at once.
 func (g *GroupCommit) startOrWait(key string, w *waiter) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -242,7 +256,7 @@ func (g *GroupCommit) startOrWait(key string, w *waiter) bool {
 	}
 	l.underWay++
 	g.underWay++
-	if g.running < g.atOnce {
+	if g.running == 0 {
 		g.running++
 		return true
 	}
@@ -250,6 +264,7 @@ func (g *GroupCommit) startOrWait(key string, w *waiter) bool {
 		g.order = append(g.order, l)
 	}
 	g.waiting++
+	g.begin()
 	return false
 }
 
@@ -280,19 +295,30 @@ func (g *GroupCommit) abandon(key string, w *waiter) bool {
 	return true
 }
 
-// next is called at the end of a transaction, and begins another one if statements wait.
-func (g *GroupCommit) next() {
+// begin begins transactions for what waits, as many as may run. The mutex is held.
+func (g *GroupCommit) begin() {
+	for g.waiting > 0 && g.running < g.atOnce &&
+		(g.executing == 0 || g.executing < executedAtOnce && g.waiting >= g.beside) {
+		g.running++
+		g.executing++
+		go g.commit(g.take())
+	}
+}
+
+// executed is called when the statements of a group are executed, and only their commit is left.
+func (g *GroupCommit) executed() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	group := g.take()
-	if len(group) == 0 {
-		g.running--
-		return
-	}
-	go func() {
-		defer g.next()
-		g.commit(group)
-	}()
+	g.executing--
+	g.begin()
+}
+
+// end is called at the end of a transaction.
+func (g *GroupCommit) end() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.running--
+	g.begin()
 }
 
 // take takes the statements of the next transaction: one of each project in turn, until it is full.
@@ -313,6 +339,10 @@ func (g *GroupCommit) take() (group []*waiter) {
 
 // commit executes the statements in one transaction, in lock order, and passes its outcome to each.
 func (g *GroupCommit) commit(group []*waiter) {
+	executed := sync.OnceFunc(g.executed)
+	defer g.end()
+	defer executed()
+	defer time.AfterFunc(g.longest, executed).Stop()
 	// The statements' own contexts do not count: one that ends must not fail the others.
 	ctx, cancel := context.WithTimeout(context.Background(), GroupTimeout)
 	defer cancel()
@@ -326,10 +356,26 @@ func (g *GroupCommit) commit(group []*waiter) {
 	})
 	unsent := err != nil
 	if !unsent {
-		err = rescue.Do(ctx, "commit", func() error { return NewPool(g.pool).Run(ctx, &b) })
+		err = rescue.Do(ctx, "commit", func() error {
+			afterLast(&b, executed)
+			return NewPool(g.pool).runExecuted(ctx, &b)
+		})
 	}
 	for _, w := range group {
 		w.err, w.unsent = Wrap(err, "write"), unsent
 		close(w.done)
+	}
+}
+
+// afterLast calls a function when the result of the batch's last statement has been read, which something must read.
+func afterLast(b *pgx.Batch, call func()) {
+	if b.Len() == 0 || b.QueuedQueries[b.Len()-1].Fn == nil {
+		return
+	}
+	last := b.QueuedQueries[b.Len()-1]
+	read := last.Fn
+	last.Fn = func(results pgx.BatchResults) error {
+		defer call()
+		return read(results)
 	}
 }

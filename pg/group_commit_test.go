@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
@@ -310,10 +311,10 @@ func TestLargeStatementsDelayNoOthers(t *testing.T) {
 	defer rollback(t.Context(), rival)
 	testdb.Exec(t, rival, `INSERT INTO probes (name) VALUES ('held')`)
 	g := NewGroupCommit(f.pool)
-	const many = 2 * groupsAtOnce
+	const fit, many = 4, 8
 	large := func(name string) *probe {
 		p := insertIgnoring(LockKey, name)
-		p.size = largeBytes / 2 / groupsAtOnce
+		p.size = largeBytes / 2 / fit
 		return p
 	}
 	var stuck sync.WaitGroup
@@ -338,6 +339,87 @@ func TestLargeStatementsDelayNoOthers(t *testing.T) {
 	check.NoError(t, rival.Rollback(t.Context()))
 	stuck.Wait()
 	check.Equal(t, "bytes are still held", g.large.Held(), 0)
+}
+
+// TestTransactionBeginsWithTheCommitBeforeIt: statements wait while one transaction is being executed, unless there are
+// enough of them, and not while its commit waits.
+func TestTransactionBeginsWithTheCommitBeforeIt(t *testing.T) {
+	t.Parallel()
+	f := fixture{testdb.Pool(t, InstallExecuted)}
+	f.probes(t)
+	testdb.Exec(t, f.pool, `
+		CREATE FUNCTION await() RETURNS trigger LANGUAGE plpgsql AS
+			'BEGIN IF new.name = ''slow'' THEN PERFORM pg_advisory_xact_lock(1); END IF; RETURN NULL; END'`)
+	testdb.Exec(t, f.pool, `CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON probes INITIALLY DEFERRED
+		FOR EACH ROW EXECUTE FUNCTION await()`)
+	held := check.Value(f.pool.Begin(t.Context()))(t)
+	defer rollback(t.Context(), held)
+	testdb.Exec(t, held, `SELECT pg_advisory_xact_lock(1)`)
+	rival := check.Value(f.pool.Begin(t.Context()))(t)
+	defer rollback(t.Context(), rival)
+	testdb.Exec(t, rival, `INSERT INTO probes (name) VALUES ('held'), ('slow')`)
+	g := NewGroupCommit(f.pool)
+	g.longest = time.Hour
+	var slow, others sync.WaitGroup
+	start := func(all *sync.WaitGroup, name string) {
+		all.Go(func() {
+			if err := g.Do(t.Context(), insertIgnoring(LockKey, name)); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	wantLoad := func(what string, wantRunning, wantWaiting int) {
+		eventually(t, what, func() bool {
+			running, waiting := g.Load()
+			return running == wantRunning && waiting == wantWaiting
+		})
+	}
+	start(&slow, "held")
+	wantLoad("one is executed alone", 1, 0)
+	start(&slow, "slow")
+	wantLoad("another one is executed", 2, 0)
+	for i := range g.beside - 1 {
+		start(&others, fmt.Sprint("early ", i))
+		wantLoad("statements wait", 2, i+1)
+	}
+	start(&others, "enough")
+	others.Wait()
+	start(&others, "late")
+	wantLoad("a statement waits", 2, 1)
+	check.NoError(t, rival.Rollback(t.Context()))
+	others.Wait() // although the commit of the slow one waits
+	names, transactions := f.written(t)
+	if len(names) != g.beside+2 || transactions != 3 {
+		t.Errorf("got %v in %d transactions, want the slow one not yet", names, transactions)
+	}
+	check.NoError(t, held.Rollback(t.Context()))
+	slow.Wait()
+}
+
+// TestBlockedTransactionHoldsUpNoOthers for long: one that waits for a lock.
+func TestBlockedTransactionHoldsUpNoOthers(t *testing.T) {
+	t.Parallel()
+	f := fixture{testdb.Pool(t, InstallExecuted)}
+	f.probes(t)
+	rival := check.Value(f.pool.Begin(t.Context()))(t)
+	defer rollback(t.Context(), rival)
+	testdb.Exec(t, rival, `INSERT INTO probes (name) VALUES ('held')`)
+	g := NewGroupCommit(f.pool)
+	var blocked sync.WaitGroup
+	for n := range 3 {
+		blocked.Go(func() {
+			if err := g.Do(t.Context(), insertIgnoring(LockKey, "held")); err != nil {
+				t.Error(err)
+			}
+		})
+		eventually(t, "a transaction is blocked", func() bool {
+			running, waiting := g.Load()
+			return running == n+1 && waiting == 0
+		})
+	}
+	check.NoError(t, g.Do(t.Context(), insertIgnoring(LockKey, "other")))
+	check.NoError(t, rival.Rollback(t.Context()))
+	blocked.Wait()
 }
 
 // victim is a statement that Postgres chooses as the victim of a deadlock at first.

@@ -51,12 +51,26 @@ func (p Pool) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.Com
 // Run sends a batch as one transaction and reads its results. The functions that read them may be called twice: the
 // last results count.
 func (p Pool) Run(ctx context.Context, b *pgx.Batch) error {
+	return p.run(b, func(again *pgx.Batch) error { return p.SendBatch(ctx, again).Close() })
+}
+
+// runExecuted is [Pool.Run], and reads the results before the commit if [InstallExecuted] is installed.
+func (p Pool) runExecuted(ctx context.Context, b *pgx.Batch) error {
+	return p.run(b, func(again *pgx.Batch) error {
+		return p.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+			defer flush(conn.Conn())()
+			return conn.SendBatch(ctx, again).Close()
+		})
+	})
+}
+
+func (p Pool) run(b *pgx.Batch, send func(again *pgx.Batch) error) error {
 	return replan(p.Pool, func() error {
 		var again pgx.Batch // pgx remembers the plans in the batch that it has sent
 		for _, q := range b.QueuedQueries {
 			again.Queue(q.SQL, q.Arguments...).Fn = q.Fn
 		}
-		return p.SendBatch(ctx, &again).Close()
+		return send(&again)
 	})
 }
 

@@ -65,8 +65,8 @@ func (s *Server) migrate(ctx context.Context) error {
 // openPool opens a pool on the server's schema.
 func (s *Server) openPool(ctx context.Context, url string, options ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	return migrations.Pool(ctx, url, s.Schema, append([]func(*pgxpool.Config){
-		s.install, s.primary.Install, pg.InstallEpochs, setSessionTimeouts, pg.InstallDeadlines, s.disk.install,
-		traceQueries(s.Traces),
+		s.install, s.primary.Install, pg.InstallEpochs, setSessionTimeouts, pg.InstallDeadlines, pg.InstallExecuted,
+		s.disk.install, traceQueries(s.Traces),
 	}, options...)...)
 }
 
