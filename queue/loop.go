@@ -49,6 +49,8 @@ type loop struct {
 
 	tasks, deliveries, beats sync.WaitGroup
 
+	pauses chan struct{} // has an item when what is paused should be read
+
 	steady atomic.Bool // the process has sent heartbeats for long enough to declare others dead
 }
 
@@ -64,14 +66,14 @@ func startLoop(ctx context.Context, w *deliverer) (*loop, error) {
 		w.heartbeat.SignOff(ctx)
 		return nil, err
 	}
-	l := &loop{deliverer: w}
+	l := &loop{deliverer: w, pauses: make(chan struct{}, 1)}
 	l.running, l.halt = context.WithCancel(ctx)
 	l.calls, l.cancelCalls = context.WithCancelCause(ctx)
 	l.beating, l.deregister = context.WithCancel(ctx)
 	l.beats.Go(func() { rescue.Loop(l.beating, "heartbeat", func() { l.beat(ctx) }) })
 	l.task("limits", func() { w.queue.limits.Run(l.running, w.logger) })
 	l.task("bounds", func() { w.queue.bounds.Run(l.running, w.logger) })
-	l.task("pauses", func() { w.queue.followPauses(l.running, w.logger) })
+	l.task("pauses", func() { w.queue.followPauses(l.running, l.pauses, w.logger) })
 	return l, nil
 }
 
@@ -98,9 +100,10 @@ func (l *loop) stopTasks() {
 	l.tasks.Wait()
 }
 
-// beat sends heartbeats until the process deregisters. Each also finds out whether messages are due, whose hints may
-// have got lost; after one that failed, the loop searches itself. Beat never cancels a heartbeat that is being sent:
-// that would close the connection, and the connection's session is the proof that the process is alive.
+// beat sends heartbeats until the process deregisters. Each also finds out whether messages are due and anything is
+// paused, as hints may have got lost; after one that failed, the loop searches itself. Beat never cancels a heartbeat
+// that is being sent: that would close the connection, and the connection's session is the proof that the process is
+// alive.
 func (l *loop) beat(ctx context.Context) {
 	ticker := time.NewTicker(cluster.BeatInterval)
 	defer ticker.Stop()
@@ -117,6 +120,9 @@ func (l *loop) beat(ctx context.Context) {
 		}
 		if err != nil || untilDue < cluster.BeatInterval { // before the next heartbeat can tell
 			poke(l.wake)
+		}
+		if err != nil || l.heartbeat.Paused() || l.queue.pauses.known().any() {
+			poke(l.pauses)
 		}
 		if l.heartbeat.LimitsAwaited() {
 			l.queue.limits.CheckAll()

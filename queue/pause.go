@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// pausesPoll is how often a process reads which projects are paused.
-	pausesPoll = time.Second
+	// pausesRetry is how soon a process reads again what is paused after that has failed.
+	pausesRetry = time.Second
 	// pausedPause is how long a message of a paused project waits before it is delivered again. To resume the project
 	// makes it due at once.
 	pausedPause = 10 * time.Minute
@@ -37,6 +37,9 @@ type pauses struct {
 
 // paused has the projects that were paused a moment ago, and those of which runs, workflows or deployments were.
 type paused struct{ projects, parts map[entities.Project]bool }
+
+// any reports whether anything is paused.
+func (p paused) any() bool { return len(p.projects)+len(p.parts) > 0 }
 
 // known returns what is known to be paused.
 func (p *pauses) known() paused {
@@ -64,9 +67,9 @@ func (p *pauses) read(ctx context.Context) (over []int64, err error) {
 	return state.Over, nil
 }
 
-// followPauses reads what is paused, each second and when that changes, and lets go what was held, until the context
-// ends.
-func (q *Queue) followPauses(ctx context.Context, logger *slog.Logger) {
+// followPauses reads what is paused, when that changes and when a heartbeat says that it is due, and lets go what was
+// held, until the context ends.
+func (q *Queue) followPauses(ctx context.Context, due <-chan struct{}, logger *slog.Logger) {
 	changed, cancel := q.hub.Subscribe(pausesTopic)
 	defer cancel()
 	for ctx.Err() == nil {
@@ -74,13 +77,16 @@ func (q *Queue) followPauses(ctx context.Context, logger *slog.Logger) {
 		for _, id := range over {
 			err = errors.Join(err, q.letGo(ctx, id))
 		}
+		var retry <-chan time.Time
 		if err != nil && ctx.Err() == nil {
 			logger.WarnContext(ctx, "read pauses", "error", err)
+			retry = time.After(pausesRetry)
 		}
 		select {
 		case <-ctx.Done():
 		case <-changed:
-		case <-time.After(pausesPoll):
+		case <-due:
+		case <-retry:
 		}
 	}
 }

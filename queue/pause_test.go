@@ -27,9 +27,9 @@ func TestPausedProjectIsNotCalled(t *testing.T) {
 		called <- struct{}{}
 	})
 	r.register(t, deployment, a.URL)
-	r.setPaused(t, true)
 	r.worker(t)
 	other.worker(t)
+	r.setPaused(t, true) // without a hint
 	testdb.Eventually(t, "both know", func() bool { return r.pauses.known().projects[project] && other.pauses.known().projects[project] })
 	first, second := r.send(t), other.send(t)
 	const waiting = `SELECT count(*) FROM messages WHERE lease = '' AND last_error = $1 AND due_at > now() + interval '5 minutes'`

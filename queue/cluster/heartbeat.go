@@ -54,9 +54,9 @@ type Heartbeat struct {
 	tookOver func()
 	logger   *slog.Logger
 
-	// awaited says whether something waited for a slot of a limit at the last beat.
-	awaited bool
-	conn    *pgx.Conn // nil before the first beat, after SignOff, and without sessions
+	// awaited says whether something waited for a slot of a limit at the last beat, paused whether anything was paused.
+	awaited, paused bool
+	conn            *pgx.Conn // nil before the first beat, after SignOff, and without sessions
 }
 
 // NewHeartbeat makes the heartbeat of a new process that runs a program. Its session is opened as those of the pool
@@ -138,6 +138,10 @@ func (h *Heartbeat) connect(ctx context.Context) (statements, error) {
 // must be called by the goroutine that beats.
 func (h *Heartbeat) LimitsAwaited() bool { return h.awaited }
 
+// Paused reports whether a project, or a part of one, was paused at the last beat, or whether a pause had ended and may
+// hold messages still. It must be called by the goroutine that beats.
+func (h *Heartbeat) Paused() bool { return h.paused }
+
 // Suspects reports whether beats of other processes are missing. [Heartbeat.Beat] finds out which of them are dead,
 // once this process's own beats are steady.
 func (h *Heartbeat) Suspects(ctx context.Context) (bool, error) {
@@ -171,8 +175,8 @@ func (h *Heartbeat) SignOff(ctx context.Context) {
 
 // Silent records a beat and returns the processes whose beats are missing. It returns none until this process has
 // itself been beating without a pause for SilenceLimit: if all processes lost the database at once, or this one was
-// frozen, the others get the time to beat again. It also returns how long it is until the next message is due: a
-// search for that every second would be a fifth of what an idle server asks of the database.
+// frozen, the others get the time to beat again. It also returns how long it is until the next message is due: searches
+// for that and for pauses every second would be a third of what an idle server asks of the database.
 func (h *Heartbeat) Silent(ctx context.Context) (silent []string, untilDue time.Duration, err error) {
 	q, err := h.connect(ctx)
 	if err != nil {
@@ -187,10 +191,12 @@ func (h *Heartbeat) Silent(ctx context.Context) (silent []string, untilDue time.
 		)
 		SELECT coalesce(array_agg(o.id), '{}'), (`+untilDueSQL+`),
 			EXISTS (SELECT FROM permits WHERE granted_at IS NULL)
-				OR EXISTS (SELECT FROM messages WHERE awaits_since IS NOT NULL AND parked_at IS NULL) FROM processes o, me
+				OR EXISTS (SELECT FROM messages WHERE awaits_since IS NOT NULL AND parked_at IS NULL),
+			EXISTS (SELECT FROM projects WHERE paused_at IS NOT NULL) OR EXISTS (SELECT FROM pauses)
+		FROM processes o, me
 		WHERE o.id <> $1 AND o.beat_at < now() - $4::interval AND me.steady_since < now() - $4::interval`,
 		h.ID, h.host, h.key, SilenceLimit, h.program.Version, h.program.Commit, h.program.Role).
-		Scan(&silent, &untilDue, &h.awaited)
+		Scan(&silent, &untilDue, &h.awaited, &h.paused)
 	return silent, untilDue, pg.Wrap(err, "beat")
 }
 
