@@ -60,12 +60,17 @@ type ActionKind string
 
 // The kinds of changes that the audit records.
 const (
-	ActionKeyCreate        ActionKind = "key.create"
-	ActionKeyRevoke        ActionKind = "key.revoke"
-	ActionProjectCreate    ActionKind = "project.create"
-	ActionProjectLimit     ActionKind = "project.limit"
-	ActionProjectPause     ActionKind = "project.pause"
-	ActionProjectResume    ActionKind = "project.resume"
+	ActionKeyCreate     ActionKind = "key.create"
+	ActionKeyRevoke     ActionKind = "key.revoke"
+	ActionProjectCreate ActionKind = "project.create"
+	ActionProjectLimit  ActionKind = "project.limit"
+	ActionProjectPause  ActionKind = "project.pause"
+	ActionProjectResume ActionKind = "project.resume"
+	// Those of a project's keys; see package encryption.
+	ActionProjectEncrypt   ActionKind = "project.encrypt"
+	ActionProjectRotate    ActionKind = "project.rotate"
+	ActionProjectRewrap    ActionKind = "project.rewrap"
+	ActionProjectShred     ActionKind = "project.shred"
 	ActionDeploymentPut    ActionKind = "deployment.put"
 	ActionDeploymentRemove ActionKind = "deployment.remove"
 	ActionSecretPut        ActionKind = "secret.put"

@@ -29,18 +29,39 @@ type ListedProject struct {
 	// measured for the first time.
 	StoredBytes *int64
 	StoredAt    *time.Time
+
+	Encryption
+}
+
+// Encryption is how the payloads of a project are encrypted: see package encryption. Its first field is nil if they are
+// not.
+type Encryption struct {
+	// EncryptedSince is when the first data key was made, and KeyMadeAt when that was which encrypts now.
+	EncryptedSince, KeyMadeAt *time.Time
+	// MasterKey is the name of the key that wraps it.
+	MasterKey *string
+	// DataKeys is how many there are, and DestroyedKeys how many were destroyed.
+	DataKeys, DestroyedKeys int
 }
 
 // The use of starts is counted over an index, and only for projects with a limit. All statuses are named because the
 // index has the status before the time. $1 is midnight UTC.
-const projectColumns = `name, created_at, daily_starts, storage_bytes, max_depth, max_descendants, paused_at,
-	stored_bytes, stored_at,
+const projectColumns = `p.name, p.created_at, daily_starts, storage_bytes, max_depth, max_descendants, paused_at,
+	stored_bytes, stored_at, k.*,
 	CASE WHEN daily_starts IS NOT NULL THEN
 		CASE WHEN counted_on = ($1::timestamptz AT TIME ZONE 'UTC')::date THEN deleted_starts ELSE 0 END + (
 			SELECT count(*) FROM runs r
 			WHERE r.project = p.name AND r.status = ANY ('{pending,running,completed,failed,cancelled}'::text[])
 				AND r.created_at >= $1)
 	END AS starts_today`
+
+// projectsWithKeys are the projects p with their data keys k.
+const projectsWithKeys = ` FROM projects p CROSS JOIN LATERAL (
+	SELECT min(created_at) AS encrypted_since, max(created_at) FILTER (WHERE retired_at IS NULL) AS key_made_at,
+		max(wrapped_by) FILTER (WHERE retired_at IS NULL) AS master_key,
+		count(*) FILTER (WHERE destroyed_at IS NULL) AS data_keys,
+		count(*) FILTER (WHERE destroyed_at IS NOT NULL) AS destroyed_keys
+	FROM data_keys WHERE project = p.name) AS k`
 
 // InsertProject queues the creation of a project, and sets *created unless it exists.
 func InsertProject(b *pgx.Batch, name entities.Project, now time.Time, created *bool) {
@@ -57,7 +78,7 @@ func InsertProject(b *pgx.Batch, name entities.Project, now time.Time, created *
 func ProjectByName(
 	ctx context.Context, q pg.Querier, name entities.Project, now time.Time,
 ) (ListedProject, error) {
-	rows, err := q.Query(ctx, `SELECT `+projectColumns+` FROM projects p WHERE name = $2`, Day(now), name)
+	rows, err := q.Query(ctx, `SELECT `+projectColumns+projectsWithKeys+` WHERE name = $2`, Day(now), name)
 	p, err := pg.CollectOne[ListedProject](rows, err, ErrProjectNotFound)
 	return p, pg.Wrap(err, "read project %s", name)
 }
@@ -71,7 +92,7 @@ func ProjectExists(ctx context.Context, q pg.Querier, name entities.Project) (ex
 // ListProjects reads all projects as [ProjectByName] does, ordered by name.
 func ListProjects(ctx context.Context, q pg.Querier, now time.Time) ([]ListedProject, error) {
 	list, err := pg.CollectAll[ListedProject](
-		q.Query(ctx, `SELECT `+projectColumns+` FROM projects p ORDER BY name`, Day(now)))
+		q.Query(ctx, `SELECT `+projectColumns+projectsWithKeys+` ORDER BY name`, Day(now)))
 	return list, pg.Wrap(err, "list projects")
 }
 

@@ -14,10 +14,12 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/admin"
+	"github.com/stepwell-dev/stepwell/admin/encryption"
 	"github.com/stepwell-dev/stepwell/capacity/limit"
 	"github.com/stepwell-dev/stepwell/contract/approval"
 	"github.com/stepwell-dev/stepwell/engine"
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/atrest"
 	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/entities/inbox"
 	"github.com/stepwell-dev/stepwell/entities/kv"
@@ -136,6 +138,11 @@ var statuses = []struct {
 	{collection.ErrTooMany, http.StatusConflict, "too_many_collections"},
 	{trigger.ErrNotFound, http.StatusNotFound, "trigger_not_found"},
 	{trigger.ErrTooMany, http.StatusConflict, "too_many_triggers"},
+	{encryption.ErrNoMasterKey, http.StatusConflict, "no_master_key"},
+	{encryption.ErrNotEncrypted, http.StatusConflict, "not_encrypted"},
+	{encryption.ErrTooManyKeys, http.StatusConflict, "too_many_data_keys"},
+	{atrest.ErrUnavailable, http.StatusServiceUnavailable, "payloads_unavailable"},
+	{atrest.ErrAltered, http.StatusInternalServerError, "payload_altered"},
 	{limit.ErrFull, http.StatusTooManyRequests, "limit_full"},
 	{limit.ErrNotFound, http.StatusNotFound, "limit_not_found"},
 	{limit.ErrInUse, http.StatusConflict, "limit_in_use"},

@@ -15,10 +15,12 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/admin"
+	"github.com/stepwell-dev/stepwell/admin/encryption"
 	"github.com/stepwell-dev/stepwell/capacity/limit"
 	"github.com/stepwell-dev/stepwell/contract/approval"
 	"github.com/stepwell-dev/stepwell/engine"
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/atrest"
 	"github.com/stepwell-dev/stepwell/entities/codec"
 	"github.com/stepwell-dev/stepwell/entities/inbox"
 	"github.com/stepwell-dev/stepwell/entities/kv"
@@ -167,6 +169,11 @@ func TestStatusOfEveryError(t *testing.T) {
 		{collection.ErrTooMany, 409, "too_many_collections"},
 		{trigger.ErrNotFound, 404, "trigger_not_found"},
 		{trigger.ErrTooMany, 409, "too_many_triggers"},
+		{encryption.ErrNoMasterKey, 409, "no_master_key"},
+		{encryption.ErrNotEncrypted, 409, "not_encrypted"},
+		{encryption.ErrTooManyKeys, 409, "too_many_data_keys"},
+		{encryption.ErrUnavailable, 503, "payloads_unavailable"},
+		{atrest.ErrAltered, 500, "payload_altered"},
 		{&limit.FullError{RetryAfter: 1500 * time.Millisecond}, 429, "limit_full"},
 		{limit.ErrNotFound, 404, "limit_not_found"},
 		{limit.ErrInUse, 409, "limit_in_use"},
@@ -233,7 +240,8 @@ func TestStatusOfEveryError(t *testing.T) {
 	for line := range strings.Lines(logged.String()) {
 		ours := func(err error) bool { return strings.Contains(line, err.Error()) }
 		if ours(webhook.ErrUnreachable) || ours(webhook.ErrUnverifiable) || ours(webhook.ErrRefused) ||
-			ours(queue.ErrStopping) || ours(registry.ErrSemantics) {
+			ours(queue.ErrStopping) || ours(registry.ErrSemantics) ||
+			ours(atrest.ErrUnavailable) || ours(atrest.ErrAltered) {
 			continue // operators need to know
 		}
 		t.Errorf("logged a client's error: %s", line)

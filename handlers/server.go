@@ -21,6 +21,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/admin/access"
+	"github.com/stepwell-dev/stepwell/admin/encryption"
 	"github.com/stepwell-dev/stepwell/capacity/limit"
 	"github.com/stepwell-dev/stepwell/clients"
 	"github.com/stepwell-dev/stepwell/engine"
@@ -69,6 +70,8 @@ type Options struct {
 	Queue   *queue.Queue
 	// Keys are the API keys; nil means those in the pool's database.
 	Keys *access.Keys
+	// Encryption has the keys of payloads.
+	Encryption *encryption.Keys
 	// Cell is that of the server; empty for none. Keys have the same.
 	Cell entities.Cell
 	// APIKey is an additional key, from the environment; empty for none.
@@ -230,7 +233,8 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 		Collector: collector.New(o.Queue, o.Log), Triggers: o.runs.Triggers(),
 		Limits:      limits,
 		SigningKeys: signingKeys, Keys: o.Keys,
-		Projects: access.NewProjects(o.Pool, o.Log.Now), Sessions: o.sessions, Allowed: o.Allowed, Stats: counts,
+		Encryption: o.Encryption, Projects: access.NewProjects(o.Pool, o.Log.Now), Sessions: o.sessions, Allowed: o.Allowed,
+		Stats:    counts,
 		Overview: overview.NewReader(o.Pool, counts, signingKeys, o.Log.Now), Reader: pg.NewPool(o.Pool),
 		Logger: o.Logger, Draining: o.Draining, Version: o.Version, Cell: o.Cell, Viewers: o.viewers(),
 	}).Register(a.Group(e, nativePath, admit, readers, count))

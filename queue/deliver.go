@@ -146,6 +146,10 @@ func (w *deliverer) useTicket(ctx context.Context, t tickets.Ticket) error {
 		return err
 	}
 	ctx = share.For(ctx, string(t.Project))
+	if err := w.queue.payloads.Prepare(string(t.Project)); err != nil {
+		_, postponed := postponeTicket(ctx, w.queue.pool, t, unreachedBackoff)
+		return errors.Join(err, postponed)
+	}
 	w.issueMore()
 	defer w.issueMore()
 	defer w.slots.Release(string(t.Project), 1)
@@ -166,7 +170,7 @@ func (w *deliverer) useTicket(ctx context.Context, t tickets.Ticket) error {
 	d, ok, err := w.queue.Claim(ctx, t, handle, w.heartbeat.ID, w.lease)
 	if err != nil {
 		// The claim may have been committed although its response was lost. Only this process knows the handle.
-		return errors.Join(err, w.nack(ctx, handle, Failure{Reason: err.Error()}))
+		return errors.Join(err, w.nack(ctx, handle, unclaimed(err)))
 	}
 	if !ok {
 		// Unless the ticket has been used, others have taken over the leases of this process, and would take over new ones

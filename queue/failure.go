@@ -18,6 +18,7 @@ import (
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/atrest"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/rescue"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
@@ -89,6 +90,7 @@ func redact(err error) string {
 		message.ErrStale, entities.ErrRunEnded, entities.ErrConflict, entities.ErrInvalid, entities.ErrNotYet,
 		entities.ErrRunNotFound, entities.ErrStepNotFound, entities.ErrHookNotFound, entities.ErrWaitNotFound,
 		message.ErrDeploymentNotFound, store.ErrSignalNotFound, entities.ErrKeyTaken,
+		atrest.ErrUnavailable, atrest.ErrAltered,
 	} {
 		if errors.Is(err, known) {
 			return known.Error()
@@ -138,6 +140,10 @@ func (d Delivery) Failure(err error) Failure {
 	}
 	if errors.Is(err, ErrOvertaken) {
 		f.After = min(overtakenBackoff<<min(d.UnreachedCount, 10), unreachedBackoff)
+		return f
+	}
+	if errors.Is(err, atrest.ErrUnavailable) {
+		f.After = unreachedBackoff
 		return f
 	}
 	if isRefused(err) {

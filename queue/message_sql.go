@@ -152,12 +152,13 @@ const nackSQL = `
 	UPDATE messages m
 	SET lease = '', holder = '', awaits_since = NULL,
 		due_at = CASE WHEN ` + needsSlots + ` AND NOT $7::boolean THEN ` + gated + ` ELSE now() + $2 END,
-		last_error = $3,
+		last_error = CASE WHEN ` + encrypted + ` THEN $9 ELSE $3 END,
 		delivery_count = CASE WHEN $4 THEN delivery_count ELSE delivery_count - 1 END,
 		unreached_count = CASE WHEN $4 AND NOT $5 THEN 0 ELSE unreached_count + 1 END,
 		disconnect_count = disconnect_count + $5::boolean::integer,
 		first_failed_at = CASE WHEN $4 THEN coalesce(first_failed_at, now()) ELSE first_failed_at END,
-		blocked = CASE WHEN $4 THEN $6 ELSE blocked END,
+		blocked = CASE WHEN NOT $4 THEN blocked
+			WHEN ` + encrypted + ` THEN $6::jsonb || '{"message": "` + hiddenText + `"}' ELSE $6 END,
 		parked_at = CASE WHEN $8::boolean THEN now() END
 	WHERE ` + OfLease + `
 	RETURNING id, CASE WHEN $8 THEN 'infinity' ELSE now() + $2 END AS not_before
@@ -173,7 +174,10 @@ const releaseSQL = `
 	WHERE ` + OfLease
 
 func (f Failure) nackArgs(handle string) []any {
-	return []any{handle, f.After, Storable(f.Reason), f.Reached, f.Disconnected, f.Blocked, f.KeepsSlots, f.Parked}
+	return []any{
+		handle, f.After, Storable(f.Reason), f.Reached, f.Disconnected, f.Blocked, f.KeepsSlots, f.Parked,
+		Storable(f.hiddenReason()),
+	}
 }
 
 // dueBatch is how many messages one statement makes due.

@@ -3,8 +3,10 @@ package server
 import (
 	"fmt"
 	"net/netip"
+	"os"
 	"time"
 
+	"github.com/stepwell-dev/stepwell/admin/encryption"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/queue/egress"
@@ -50,6 +52,9 @@ type Config struct {
 	PublicURL   string        `env:"STEPWELL_PUBLIC_URL"`
 	// Cell names the servers of this database among others behind one proxy.
 	Cell entities.Cell `env:"STEPWELL_CELL"`
+	// EncryptionKeys are the master keys of payloads, and EncryptionKeysFile is a file with them, which comes first.
+	EncryptionKeys     string `env:"STEPWELL_ENCRYPTION_KEYS"`
+	EncryptionKeysFile string `env:"STEPWELL_ENCRYPTION_KEYS_FILE"`
 	// SpecFence serves runs of the Workflow SDK's spec version 9.
 	SpecFence bool `env:"STEPWELL_SDK_SPEC_9"`
 	// Retention is how long ended runs are kept; 0 means forever.
@@ -73,6 +78,22 @@ func (c Config) Allowed() (egress.Allowed, error) {
 		return egress.Allowed{}, fmt.Errorf("%s: %w", egress.Variable, err)
 	}
 	return allowed, nil
+}
+
+// MasterKeys returns the master keys of payloads; none if nothing is encrypted. Its errors do not contain keys.
+func (c Config) MasterKeys() (encryption.MasterKeys, error) {
+	var text []byte
+	if c.EncryptionKeysFile != "" {
+		var err error
+		if text, err = os.ReadFile(c.EncryptionKeysFile); err != nil {
+			return nil, fmt.Errorf("STEPWELL_ENCRYPTION_KEYS_FILE: %w", err)
+		}
+	}
+	keys, err := encryption.ParseMasterKeys(string(text) + "\n" + c.EncryptionKeys)
+	if err != nil {
+		return nil, fmt.Errorf("STEPWELL_ENCRYPTION_KEYS: %w", err)
+	}
+	return keys, nil
 }
 
 // Scheme is the scheme of the server's URLs.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/stepwell-dev/stepwell/admin/encryption"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/pg"
 )
@@ -25,10 +26,16 @@ func (s *Server) connect(ctx context.Context) error {
 	if err := s.primary.Find(ctx, s.DatabaseURL); err != nil {
 		return err
 	}
+	masters, err := s.MasterKeys()
+	if err != nil {
+		return err
+	}
+	s.encryption = encryption.New(masters, time.Now)
 	s.disk.now, s.divided = time.Now, pg.NewConnections(time.Now)
 	if err := s.open(ctx, s.migrate(ctx)); err != nil {
 		return err
 	}
+	s.encryption.Use(s.pool)
 	if s.Role != RoleFunction {
 		s.commits = pg.NewCommitProbe(s.pool.Config().ConnConfig, s.primary, time.Now, s.Logger)
 	}
@@ -67,6 +74,7 @@ func (s *Server) openPool(ctx context.Context, url string, options ...func(*pgxp
 	return migrations.Pool(ctx, url, s.Schema, append([]func(*pgxpool.Config){
 		s.install, s.primary.Install, pg.InstallEpochs, setSessionTimeouts, pg.InstallDeadlines, pg.InstallExecuted,
 		s.disk.install, traceQueries(s.Traces),
+		pg.InstallPayloads(s.encryption),
 	}, options...)...)
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/admin/access"
+	"github.com/stepwell-dev/stepwell/admin/encryption"
 	"github.com/stepwell-dev/stepwell/engine"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
@@ -114,6 +115,7 @@ type Server struct {
 	allowed     egress.Allowed
 	disk        diskMonitor
 	keys        *access.Keys
+	encryption  *encryption.Keys
 	hub         *pg.Hub
 	clock       *pg.Clock
 	log         *eventlog.Log
@@ -154,8 +156,10 @@ func (s *Server) Start(ctx context.Context) (err error) {
 		return err
 	}
 	q.UseSessions(s.sessions)
+	q.UsePayloads(s.encryption)
 	s.telemetry = s.newTelemetry(q)
-	s.log = eventlog.New(s.pool, s.hub, q, s.clock.Now, eventlog.WithObserver(s.telemetry), eventlog.WithGroup(q.Group()))
+	s.log = eventlog.New(s.pool, s.hub, q, s.clock.Now, eventlog.WithObserver(s.telemetry), eventlog.WithGroup(q.Group()),
+		eventlog.WithPayloads(s.encryption))
 	if s.allowed, err = s.Allowed(); err != nil {
 		return err
 	}
@@ -308,6 +312,7 @@ func (s *Server) handlerOptions(q *queue.Queue) handlers.Options {
 		Streams:        read.NewStreams(s.pool, s.hub, time.Now),
 		Queue:          q,
 		Keys:           s.keys,
+		Encryption:     s.encryption,
 		Cell:           s.Cell,
 		APIKey:         s.APIKey,
 		Allowed:        s.allowed,

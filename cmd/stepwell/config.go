@@ -65,9 +65,10 @@ func readConfig(environ []string) (config, error) {
 	}
 	_, allowedErr := c.Allowed()
 	_, providerErr := c.newProvider()
+	_, keysErr := c.MasterKeys()
 	return c, cmp.Or(
 		c.checkKey(), c.checkCell(), c.checkTLS(), c.checkLimits(), c.checkTimes(), allowedErr,
-		c.checkPublicURL(), providerErr,
+		c.checkPublicURL(), providerErr, keysErr,
 	)
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/admin"
+	"github.com/stepwell-dev/stepwell/admin/encryption"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog/archive"
 	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
@@ -114,13 +115,24 @@ func (c removeRetentionCmd) Run(ctx context.Context, config config) error {
 
 // withPool calls do with a pool on the database at DATABASE_URL.
 func withPool(ctx context.Context, config config, do func(*pgxpool.Pool) error) error {
+	return withKeys(ctx, config, func(pool *pgxpool.Pool, _ *encryption.Keys) error { return do(pool) })
+}
+
+// withKeys is [withPool] for what changes the keys of payloads.
+func withKeys(ctx context.Context, config config, do func(*pgxpool.Pool, *encryption.Keys) error) error {
 	if config.DatabaseURL == "" {
 		return errNoDatabase
 	}
-	pool, err := migrations.Pool(ctx, config.SessionURL(), config.Schema, pg.InstallEpochs)
+	masters, err := config.MasterKeys()
+	if err != nil {
+		return err
+	}
+	keys := encryption.New(masters, time.Now)
+	pool, err := migrations.Pool(ctx, config.SessionURL(), config.Schema, pg.InstallEpochs, pg.InstallPayloads(keys))
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	return do(pool)
+	keys.Use(pool)
+	return do(pool, keys)
 }

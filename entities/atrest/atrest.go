@@ -30,6 +30,9 @@ const Magic = "\x00\xffsw"
 // textMark begins a text that is [Magic] and what follows in base64. No JSON begins so.
 const textMark = "~"
 
+// SealedOverhead is how many bytes a payload in the form [Sealed] is longer than it was.
+const SealedOverhead = 62
+
 // Form is the byte after [Magic]: what has been done to the payload.
 type Form byte
 
@@ -43,8 +46,15 @@ const (
 	Reference
 )
 
-// ErrUnreadable means that a payload is stored in a form that this server cannot read.
-var ErrUnreadable = errors.New("a payload is stored in a form that this server cannot read")
+var (
+	// ErrUnavailable means that something outside of the database that payloads need cannot be had now, such as a key. The
+	// same may succeed later.
+	ErrUnavailable = errors.New("the payloads are not available")
+	// ErrAltered means that what is stored was changed, or moved from another place.
+	ErrAltered = errors.New("a stored payload was changed, or moved from elsewhere")
+	// ErrUnreadable means that a payload is stored in a form that this server cannot read.
+	ErrUnreadable = errors.New("a payload is stored in a form that this server cannot read")
+)
 
 // Place says where in the database a payload is. What is stored at one place is not readable at another.
 type Place struct {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -28,6 +29,10 @@ func valuePlace(id entities.RunID, seq int64) atrest.Place {
 	return atrest.Place{Kind: atrest.Value, Owner: string(id), Seq: seq}
 }
 
+// valueSize is the size of a value as it was written, in SQL: see [atrest.EncodeText].
+var valueSize = fmt.Sprintf(`CASE WHEN starts_with(value, '~') THEN (octet_length(value) - 1) * 3 / 4 - %d
+	ELSE octet_length(value) END`, atrest.SealedOverhead)
+
 const valueColumns = `run_id, key, value, seq`
 
 // RunValues returns the rows that the store of a run must have, by key.
@@ -47,7 +52,7 @@ func LoadSizes(b *pgx.Batch, runID entities.RunID, into map[string]kv.Value) {
 		Size int
 	}
 	pg.LoadEach(b, func(r row) { into[r.Key] = kv.Value{Seq: r.Seq, Size: r.Size} },
-		`SELECT key, seq, octet_length(value) AS size FROM run_store WHERE run_id = $1`, runID)
+		`SELECT key, seq, `+valueSize+` AS size FROM run_store WHERE run_id = $1`, runID)
 }
 
 // WriteValues adds the writes that turn the store before into that after; none if they are the same. Values that
@@ -91,7 +96,7 @@ func InsertValue(w pg.Writer, project entities.Project, v *RunValue) {
 func Values(ctx context.Context, q pg.Querier, runID entities.RunID, most int) ([]RunValue, error) {
 	values, err := pg.CollectAll[RunValue](q.Query(ctx, `
 		SELECT `+valueColumns+` FROM run_store
-		WHERE run_id = $1 AND (SELECT sum(octet_length(value)) FROM run_store WHERE run_id = $1) <= $2
+		WHERE run_id = $1 AND (SELECT sum(`+valueSize+`) FROM run_store WHERE run_id = $1) <= $2
 		ORDER BY key`, runID, most))
 	return values, pg.Wrap(err, "read store of %s", runID)
 }
@@ -104,7 +109,7 @@ func LoadValues(b *pgx.Batch, runID entities.RunID, take func(RunValue)) {
 // SizeOfValues returns how many bytes the values of a run's store have together.
 func SizeOfValues(ctx context.Context, q pg.Querier, runID entities.RunID) (int64, error) {
 	size, err := pg.CollectValue[int64](q.Query(ctx,
-		`SELECT coalesce(sum(octet_length(value)), 0)::bigint FROM run_store WHERE run_id = $1`, runID))
+		`SELECT coalesce(sum(`+valueSize+`), 0)::bigint FROM run_store WHERE run_id = $1`, runID))
 	return size, pg.Wrap(err, "measure store of %s", runID)
 }
 

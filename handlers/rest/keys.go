@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/admin/access"
+	"github.com/stepwell-dev/stepwell/admin/encryption"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
@@ -112,6 +114,12 @@ func newProjectJSON(p admin.ListedProject) api.Project {
 			StoredAt: optionalTime(p.StoredAt), MaxDepth: p.MaxDepth, MaxDescendants: p.MaxDescendants,
 		}
 	}
+	if p.EncryptedSince != nil {
+		j.Encryption = api.ProjectEncryption{
+			Since: timestamp(*p.EncryptedSince), KeyMadeAt: optionalTime(p.KeyMadeAt), MasterKey: *cmp.Or(p.MasterKey, new(string)),
+			DataKeys: int64(p.DataKeys), DestroyedKeys: int64(p.DestroyedKeys),
+		}
+	}
 	return j
 }
 
@@ -157,10 +165,11 @@ func (l *limitChange) applyTo(limit **int64) {
 	}
 }
 
-// projectBody is the body of a request that creates a project, sets its limits, pauses or resumes it.
+// projectBody is the body of a request that creates a project, sets its limits, changes its keys, pauses or resumes it.
 type projectBody struct {
-	Paused *bool `json:"paused"`
-	Limits struct {
+	Paused     *bool             `json:"paused"`
+	Encryption encryption.Change `json:"encryption"`
+	Limits     struct {
 		DailyStarts    limitChange `json:"dailyStarts"`
 		StorageBytes   limitChange `json:"storageBytes"`
 		MaxDepth       limitChange `json:"maxDepth"`
@@ -186,6 +195,11 @@ func (s *Server) putProject(r *request) error {
 	r.optionalBody(&body)
 	return answerAs(r, newProjectJSON, func() (admin.ListedProject, error) {
 		p, err := s.Projects.Put(r.ctx(), name, body.change)
+		if err == nil && body.Encryption != "" {
+			if err = s.Encryption.Apply(r.ctx(), name, body.Encryption); err == nil {
+				p, err = admin.ProjectByName(r.ctx(), s.Reader, name, s.Log.Now())
+			}
+		}
 		if err != nil || body.Paused == nil {
 			return p, err
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/admin/access"
+	"github.com/stepwell-dev/stepwell/admin/encryption"
 	"github.com/stepwell-dev/stepwell/capacity/limit"
 	"github.com/stepwell-dev/stepwell/capacity/share"
 	"github.com/stepwell-dev/stepwell/engine"
@@ -49,6 +50,7 @@ type Server struct {
 	Secrets     *admin.Secrets
 	SigningKeys *admin.SigningKeys
 	Keys        *access.Keys
+	Encryption  *encryption.Keys
 	Projects    *access.Projects
 	Limits      *limit.Store
 	Sessions    *access.Sessions

@@ -989,6 +989,16 @@ export type Project = {
   createdAt: Time;
   pausedAt?: Time;
   limits?: ProjectLimits;
+  encryption?: ProjectEncryption;
+};
+
+// How the project's payloads are encrypted. It is missing if they are not.
+export type ProjectEncryption = {
+  since: Time;
+  keyMadeAt?: Time;
+  masterKey?: string;
+  dataKeys: number;
+  destroyedKeys: number;
 };
 
 // The project's limits and their use. It is missing if there are none.
@@ -1038,7 +1048,7 @@ export type Action = {
   project: string;
   actor: string;
   address?: string;
-  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "project.pause" | "project.resume" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "flow.put" | "flow.retire" | "catalog.put" | "flow_alias.put" | "flow_alias.remove" | "schedule.put" | "schedule.remove" | "schedule.pause" | "schedule.resume" | "schedule.trigger" | "schedule.backfill" | "collection.flush" | "collection.drop" | "trigger.put" | "trigger.remove" | "trigger.pause" | "trigger.resume" | "limit.put" | "limit.remove" | "policy.put" | "policy.remove" | "session.begin" | "session.end" | "run.cancel" | "run.rerun" | "run.pause" | "run.resume" | "workflow.pause" | "workflow.resume" | "deployment.pause" | "deployment.resume";
+  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "project.encrypt" | "project.rotate" | "project.rewrap" | "project.shred" | "project.pause" | "project.resume" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "flow.put" | "flow.retire" | "catalog.put" | "flow_alias.put" | "flow_alias.remove" | "schedule.put" | "schedule.remove" | "schedule.pause" | "schedule.resume" | "schedule.trigger" | "schedule.backfill" | "collection.flush" | "collection.drop" | "trigger.put" | "trigger.remove" | "trigger.pause" | "trigger.resume" | "limit.put" | "limit.remove" | "policy.put" | "policy.remove" | "session.begin" | "session.end" | "run.cancel" | "run.rerun" | "run.pause" | "run.resume" | "workflow.pause" | "workflow.resume" | "deployment.pause" | "deployment.resume";
   subject: string;
   detail: Record<string, unknown>;
 };
@@ -2465,12 +2475,13 @@ export interface Api {
       data: Array<Project>;
     };
   };
-  // Create a project unless it exists, set its limits, pause or resume it
+  // Create a project unless it exists, set its limits, encrypt, pause or resume it
   "PUT /v1/projects/{name}": {
     path: { "name": string };
     query: {  };
     body: {
       paused?: boolean;
+      encryption?: "on" | "rotate" | "rewrap" | "shred";
       limits?: {
         dailyStarts?: number | null;
         storageBytes?: number | null;

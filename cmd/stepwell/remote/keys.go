@@ -76,11 +76,20 @@ func (createKeyCmd) Run(ctx context.Context, k *kong.Context, s *Session) error 
 }
 
 type projectsCmd struct {
-	List   wholeListCmd[projectRow, none] `cmd:"" at:"projects" help:"List the projects."`
-	Create changeCmd[named]               `cmd:"" at:"PUT projects/*" says:"project $1 exists" help:"Create a project."`
-	Limit  limitProjectCmd                `cmd:"" at:"PUT projects/*" help:"Limit what a project may start and store. Other limits stay as they are."`
-	Pause  changeCmd[named]               `cmd:"" at:"PUT projects/*?paused=true" says:"project $1 is paused" help:"Start and call nothing of a project until it is resumed."`
-	Resume changeCmd[named]               `cmd:"" at:"PUT projects/*?paused=false" says:"project $1 goes on" help:"Let a paused project go on."`
+	List    wholeListCmd[projectRow, none] `cmd:"" at:"projects" help:"List the projects."`
+	Create  changeCmd[named]               `cmd:"" at:"PUT projects/*" says:"project $1 exists" help:"Create a project."`
+	Limit   limitProjectCmd                `cmd:"" at:"PUT projects/*" help:"Limit what a project may start and store. Other limits stay as they are."`
+	Encrypt changeCmd[named]               `cmd:"" at:"PUT projects/*?encryption=on" says:"payloads of project $1 are encrypted from now on" help:"Encrypt the payloads of a project that are written from now on."`
+	Rotate  changeCmd[named]               `cmd:"" at:"PUT projects/*?encryption=rotate" says:"a new key encrypts the payloads of project $1" help:"Encrypt the payloads of a project by a new key from now on."`
+	Rewrap  changeCmd[named]               `cmd:"" at:"PUT projects/*?encryption=rewrap" says:"the first master key wraps the keys of project $1" help:"Have the server's first master key wrap the keys of a project."`
+	Shred   changeCmd[shredded]            `cmd:"" at:"PUT projects/*?encryption=shred" says:"the keys of project $1 are destroyed" help:"Destroy the keys of a project: nobody can read its payloads again."`
+	Pause   changeCmd[named]               `cmd:"" at:"PUT projects/*?paused=true" says:"project $1 is paused" help:"Start and call nothing of a project until it is resumed."`
+	Resume  changeCmd[named]               `cmd:"" at:"PUT projects/*?paused=false" says:"project $1 goes on" help:"Let a paused project go on."`
+}
+
+type shredded struct {
+	named
+	Yes bool `field:"-" required:"" help:"That nobody can ever read them again is what you want."`
 }
 
 type projectRow api.Project
@@ -88,7 +97,7 @@ type projectRow api.Project
 func (p projectRow) columns() []field {
 	l := orZero(p.Limits)
 	return []field{
-		{"name", p.Name}, {"created", p.CreatedAt}, {"paused", p.PausedAt},
+		{"name", p.Name}, {"created", p.CreatedAt}, {"paused", p.PausedAt}, {"encrypted", p.Encryption.Since},
 		{"starts today", useOf(l.StartsToday, l.DailyStarts)}, {"bytes stored", useOf(l.StoredBytes, l.StorageBytes)},
 	}
 }

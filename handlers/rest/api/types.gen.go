@@ -1749,6 +1749,27 @@ type Project struct {
 
 	// Limits The project's limits and their use. It is missing if there are none.
 	Limits *ProjectLimits `json:"limits,omitempty"`
+
+	// Encryption How the project's payloads are encrypted. It is missing if they are not.
+	Encryption ProjectEncryption `json:"encryption,omitempty,omitzero"`
+}
+
+// ProjectEncryption How the project's payloads are encrypted. It is missing if they are not.
+type ProjectEncryption struct {
+	// Since RFC 3339 in UTC, to the millisecond.
+	Since Time `json:"since"`
+
+	// KeyMadeAt RFC 3339 in UTC, to the millisecond.
+	KeyMadeAt Time `json:"keyMadeAt,omitempty,omitzero"`
+
+	// MasterKey The name of the key that wraps the one which encrypts now.
+	MasterKey string `json:"masterKey,omitempty,omitzero"`
+
+	// DataKeys How many keys the project has: the one that encrypts, and earlier ones.
+	DataKeys int64 `json:"dataKeys"`
+
+	// DestroyedKeys How many keys were destroyed.
+	DestroyedKeys int64 `json:"destroyedKeys"`
 }
 
 // ProjectLimits The project's limits and their use. It is missing if there are none.

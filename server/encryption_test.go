@@ -1,0 +1,239 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
+	"github.com/stepwell-dev/stepwell/server/servertest"
+)
+
+// marker is in every payload of the test, and nowhere else.
+const marker = "MARKER-"
+
+// encrypted is a server whose default project is encrypted.
+type encrypted struct {
+	*Server
+	t   *testing.T
+	dsn string
+}
+
+func newEncrypted(t *testing.T) *encrypted {
+	t.Helper()
+	dsn := testdb.New(t)
+	s := newServer(t, dsn, RoleAll)
+	s.EncryptionKeys = "test=" + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{1}, 32))
+	mustStart(t, s)
+	e := &encrypted{s, t, dsn}
+	if got := e.call(http.MethodPut, "/v1/projects/default", `{"encryption":"on"}`); !strings.Contains(got, `"dataKeys":1`) {
+		t.Fatalf("encrypt: %s", got)
+	}
+	return e
+}
+
+// call sends a request, and returns the answer, which must be a success.
+func (e *encrypted) call(method, path, body string) string {
+	e.t.Helper()
+	resp := servertest.Request(e.t, method, "http://"+e.addr+path, body, "Content-Type", "application/json")
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode >= http.StatusBadRequest {
+		e.t.Fatalf("%s %s: %s: %s, %v", method, path, resp.Status, text, err)
+	}
+	return string(text)
+}
+
+// start starts a run and returns its ID.
+func (e *encrypted) start(body string) string {
+	e.t.Helper()
+	var run struct{ ID string }
+	if err := json.Unmarshal([]byte(e.call(http.MethodPost, "/v1/runs", body)), &run); err != nil || run.ID == "" {
+		e.t.Fatalf("start: %v", err)
+	}
+	return run.ID
+}
+
+// ended waits for the end of a run, and returns it.
+func (e *encrypted) ended(id, status string) string {
+	e.t.Helper()
+	run := ""
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+		run = e.call(http.MethodGet, "/v1/runs/"+id+"/wait?timeout=5s", "")
+		if strings.Contains(run, `"status":"`+status+`"`) {
+			return run
+		}
+	}
+	e.t.Fatalf("run %s is not %s: %s\n%s", id, status, run, e.call(http.MethodGet, "/v1/runs/"+id+"/events", ""))
+	return ""
+}
+
+// logged waits until the log of a run has an event.
+func (e *encrypted) logged(id, event string) {
+	e.t.Helper()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+		if strings.Contains(e.call(http.MethodGet, "/v1/runs/"+id+"/events", ""), event) {
+			return
+		}
+	}
+	e.t.Fatalf("run %s has no %s", id, event)
+}
+
+func has(t *testing.T, what, text string, want ...string) {
+	t.Helper()
+	for _, w := range want {
+		if !strings.Contains(text, marker+w) {
+			t.Errorf("%s has no %s: %s", what, w, text)
+		}
+	}
+}
+
+// function is a workflow by the contract that uses all that has payloads: steps, which fail at first, a hook for a
+// signal, the store, and messages of failures.
+func function(t *testing.T) *httptest.Server {
+	t.Helper()
+	failed := false
+	answer := func(w http.ResponseWriter, status int, format string, args ...any) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_, _ = fmt.Fprintf(w, format, args...)
+	}
+	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var call struct {
+			Type   string
+			Events []struct{ Type, Step string }
+			Run    struct{ Input json.RawMessage }
+		}
+		body, _ := io.ReadAll(r.Body)
+		if err := json.Unmarshal(body, &call); err != nil || !bytes.Contains(body, []byte(marker)) {
+			t.Errorf("the function got %s, %v", body, err)
+		}
+		has := func(event string) bool { return bytes.Contains(body, []byte(`"`+event+`"`)) }
+		switch {
+		case call.Type == "step" && !failed:
+			failed = true
+			answer(w, http.StatusInternalServerError, marker+"text of a failure")
+		case call.Type == "step":
+			answer(w, http.StatusOK, `{"output": "`+marker+`output of the step"}`)
+		case has("hook_received"):
+			answer(w, http.StatusOK, `{"commands": [{"type": "complete", "output": "`+marker+`output of the run"}]}`)
+		case has("step_completed"):
+			answer(w, http.StatusOK, `{"commands": [
+				{"type": "setStore", "id": "set", "values": {"key": "`+marker+`value of the store"}},
+				{"type": "openHook", "id": "hook", "signal": {"name": "paid"}}]}`)
+		default:
+			answer(w, http.StatusOK, `{"commands": [
+				{"type": "runStep", "id": "charge", "name": "charge", "input": "`+marker+`input of the step"}]}`)
+		}
+	}))
+	t.Cleanup(app.Close)
+	return app
+}
+
+// No payload of an encrypted project is in a dump of the database; all of them come back where they are asked for.
+func TestNothingOfAnEncryptedProjectIsInADump(t *testing.T) {
+	t.Parallel()
+	e := newEncrypted(t)
+	e.call(http.MethodPut, "/v1/deployments/shop", `{"url":"`+function(t).URL+`","workflows":["order"]}`)
+	run := e.start(`{"workflow":"order","deployment":"shop","input":"` + marker + `input of the run"}`)
+	e.logged(run, "hook_created")
+	has(t, "the store", e.call(http.MethodGet, "/v1/runs/"+run+"/store", ""), "value of the store")
+	e.call(http.MethodPost, "/v1/signals/paid", `{"data":"`+marker+`data of the signal","keepFor":"1h"}`)
+	has(t, "the run", e.ended(run, "completed"), "input of the run", "output of the run")
+	has(t, "the log", e.call(http.MethodGet, "/v1/runs/"+run+"/events?payloads=true", ""),
+		"input of the step", "output of the step", "value of the store", "data of the signal")
+	e.call(http.MethodPut, "/v1/schedules/nightly",
+		`{"cron":"0 3 * * *","workflow":"order","deployment":"shop","input":"`+marker+`input of the schedule"}`)
+	has(t, "the schedule", e.call(http.MethodGet, "/v1/schedules/nightly", ""), "input of the schedule")
+	copied := e.call(http.MethodPost, "/v1/runs/"+run+"/rerun", `{}`)
+	has(t, "the rerun", copied, "input of the run")
+	e.checkLog(run)
+	e.checkDump()
+}
+
+// checkLog verifies the run, and exports and imports it.
+func (e *encrypted) checkLog(run string) {
+	e.t.Helper()
+	ctx, id := e.t.Context(), entities.RunID(run)
+	m := upkeep.NewMaintainer(e.pool, time.Now)
+	if err := m.Verify(ctx, id, func(d upkeep.Difference) { e.t.Errorf("verify: %v", d) }); err != nil {
+		e.t.Error(err)
+	}
+	var records []upkeep.Record
+	if _, err := m.Export(ctx, id, func(r upkeep.Record) error { records = append(records, r); return nil }); err != nil {
+		e.t.Fatal(err)
+	}
+	if text, err := json.Marshal(records); err != nil || bytes.Contains(text, []byte(marker)) {
+		e.t.Errorf("the export has payloads, %v", err)
+	}
+	for _, r := range records {
+		if r.Event != nil && bytes.Contains(r.Event.Payload, []byte(marker)) {
+			e.t.Errorf("the export has the payload of event %d", r.Event.Seq)
+		}
+	}
+	if _, err := e.pool.Exec(ctx, `DELETE FROM runs WHERE id = $1`, id); err != nil {
+		e.t.Fatal(err)
+	}
+	next := func() (upkeep.Record, error) {
+		if len(records) == 0 {
+			return upkeep.Record{}, io.EOF
+		}
+		r := records[0]
+		records = records[1:]
+		return r, nil
+	}
+	if _, err := m.Import(ctx, next); err != nil {
+		e.t.Fatal(err)
+	}
+	has(e.t, "the import", e.call(http.MethodGet, "/v1/runs/"+run+"/store", ""), "value of the store")
+}
+
+// checkDump searches a dump of the database for payloads, as text and as Postgres prints bytes.
+func (e *encrypted) checkDump() {
+	e.t.Helper()
+	dump, err := exec.CommandContext(e.t.Context(), "pg_dump", "--data-only", e.dsn).Output()
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	if !bytes.Contains(dump, []byte("order")) {
+		e.t.Fatal("the dump has no run")
+	}
+	for line := range strings.Lines(string(dump)) {
+		if strings.Contains(line, marker) || strings.Contains(line, fmt.Sprintf("%x", marker)) {
+			e.t.Errorf("the dump has a payload: %s", line)
+		}
+	}
+}
+
+// What an app of the Workflow SDK writes is encrypted: payloads and other fields of events, streams and messages.
+func TestWhatTheSDKWritesIsEncrypted(t *testing.T) {
+	t.Parallel()
+	e := newEncrypted(t)
+	ctx, id := t.Context(), entities.NewRunID(time.Now())
+	if _, err := e.log.Append(ctx, entities.DefaultProject, eventlog.Request{
+		RunID: id, Type: entities.EventRunCreated, SpecVersion: 3, Payload: []byte("devl" + marker + "input"),
+		Data: entities.EventData{WorkflowName: "order", DeploymentID: "shop"}, Extra: []byte("\xa1\x61x\x67" + marker),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	stream := e.call(http.MethodPut, "/sdk/v2/runs/"+string(id)+"/stream/strm_1", marker+"chunk")
+	_ = stream
+	resp := servertest.Request(t, http.MethodPost, "http://"+e.addr+"/sdk/v2/queue/v2/messages/topic/shop", marker+"body")
+	_, _ = io.Copy(io.Discard, resp.Body)
+	event, err := e.log.Event(context.WithoutCancel(ctx), entities.DefaultProject, id, 1)
+	if err != nil || string(event.Payload) != "devl"+marker+"input" || !bytes.Contains(event.Extra, []byte(marker)) {
+		t.Errorf("the event is %q, %q, %v", event.Payload, event.Extra, err)
+	}
+	e.checkDump()
+}
