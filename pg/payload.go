@@ -139,6 +139,19 @@ func openRows[T any](c atrest.Codec, rows []T) error {
 	return o.Open(c) //nolint:wrapcheck // its errors say what failed
 }
 
+// Embed puts into rows that are as they are stored what the database does not have.
+func Embed[T any](conn *pgx.Conn, rows []T) error {
+	c, ok := codecOf(conn).(interface{ Embed([]atrest.Item) error })
+	if !ok {
+		return nil
+	}
+	var o atrest.Opener
+	for i := range rows {
+		any(&rows[i]).(atrest.Row).Payloads(&o)
+	}
+	return c.Embed(o.Items())
+}
+
 // OpenRows opens the payloads of rows that were read by the connection.
 func OpenRows[T any](conn *pgx.Conn, rows []T) error { return openRows(codecOf(conn), rows) }
 

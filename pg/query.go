@@ -84,6 +84,30 @@ func LoadInto[T any](b *pgx.Batch, into **T, sql string, args ...any) {
 	LoadEach(b, func(item T) { *into = &item }, sql, args...)
 }
 
+// LoadUnopened is [LoadInto] for a row with payloads, which the function that it returns opens. That is called once the
+// connection is given back: payloads outside of the database are read slowly.
+func LoadUnopened[T any, P interface {
+	*T
+	atrest.Row
+}](b *pgx.Batch, into *P, sql string, args ...any) (open func() error) {
+	var codec atrest.Codec
+	b.Queue(sql, args...).Query(func(rows pgx.Rows) error {
+		codec = codecOf(rows.Conn())
+		items, err := pgx.CollectRows(rows, pgx.RowToStructByName[T])
+		for i := range items {
+			*into = &items[i]
+		}
+		return err
+	})
+	return func() error {
+		var o atrest.Opener
+		if *into != nil {
+			(*into).Payloads(&o)
+		}
+		return o.Open(codec) //nolint:wrapcheck // its errors say what failed
+	}
+}
+
 // LoadEach queues a query and calls take with each of its rows.
 func LoadEach[T any](b *pgx.Batch, take func(T), sql string, args ...any) {
 	b.Queue(sql, args...).Query(func(rows pgx.Rows) error {

@@ -42,8 +42,10 @@ const (
 	Plain Form = iota
 	// Sealed is an encrypted payload: see package admin/encryption.
 	Sealed
-	// Reference says where the payload is, outside of the database.
+	// Reference says where the payload is, outside of the database: see package eventlog/blob.
 	Reference
+	// Embedded has in it what a Reference would refer to: exports have no references.
+	Embedded
 )
 
 var (
@@ -87,6 +89,8 @@ const (
 	// Collection is the input of a collection, and Start that of a start it has; the position is its number.
 	Collection Kind = "collection"
 	Start      Kind = "start"
+	// Object is outside of the database; the owner is the run, a slash, and the ID of the object.
+	Object Kind = "object"
 )
 
 // Payload is a payload as an argument of a statement, for a column of type bytea. Nil bytes are NULL.
@@ -203,6 +207,9 @@ func (o *Opener) Text(at Place, text *string) {
 		o.items = append(o.items, Item{at, nil, text})
 	}
 }
+
+// Items returns what was added.
+func (o *Opener) Items() []Item { return o.items }
 
 // Open opens what was added. It fails as the codec does.
 func (o *Opener) Open(c Codec) error {

@@ -55,8 +55,8 @@ func adviceOn(answer minio.ErrorResponse) string {
 		return "the credentials are wrong or expired: correct AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY " +
 			"and AWS_SESSION_TOKEN"
 	case minio.AccessDenied, "AllAccessDisabled", "AccountProblem":
-		return "the credentials do not allow it: grant s3:PutObject, s3:GetObject and s3:AbortMultipartUpload " +
-			"below the prefix, or correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+		return "the credentials do not allow it: grant s3:PutObject, s3:GetObject, s3:AbortMultipartUpload and, for " +
+			"payloads, s3:DeleteObject below the prefix, or correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 	case minio.InvalidRegion, "AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect",
 		"IllegalLocationConstraintException":
 		return regionAdvice(answer.Region)

@@ -77,7 +77,7 @@ func TestServerErrorsAreTranslated(t *testing.T) {
 	}{
 		"busy":           {503, `<Error><Code>SlowDown</Code><Message>later</Message></Error>`, true, "the server answered 503 SlowDown: later"},
 		"proxy":          {502, `<html>`, true, "the server answered 502 "},
-		"not allowed":    {403, `<Error><Code>AccessDenied</Code><Message>no PutObject</Message></Error>`, false, "grant s3:PutObject, s3:GetObject and s3:AbortMultipartUpload below the prefix, or"},
+		"not allowed":    {403, `<Error><Code>AccessDenied</Code><Message>no PutObject</Message></Error>`, false, "s3:DeleteObject below the prefix, or"},
 		"only a status":  {403, ``, false, "grant s3:PutObject"},
 		"old token":      {400, `<Error><Code>InvalidToken</Code></Error>`, false, "and AWS_SESSION_TOKEN"},
 		"another region": {301, ``, false, "set AWS_REGION"},

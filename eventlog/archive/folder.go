@@ -21,14 +21,18 @@ type Folder struct {
 // NewFolder returns an archive in the folder. The folder must exist: it is not created, because it may be a mount that
 // is missing.
 func NewFolder(dir string, maintainer *upkeep.Maintainer) (*Folder, error) {
+	if err := checkFolder(dir); err != nil {
+		return nil, fmt.Errorf("open archive %s: %w", dir, err)
+	}
+	return &Folder{dir: dir, maintainer: maintainer}, nil
+}
+
+func checkFolder(dir string) error {
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {
 		err = errors.New("not a folder")
 	}
-	if err != nil {
-		return nil, fmt.Errorf("open archive %s: %w", dir, err)
-	}
-	return &Folder{dir: dir, maintainer: maintainer}, nil
+	return err
 }
 
 // Path returns the path of the file of a run.
@@ -45,10 +49,7 @@ func (f *Folder) Store(
 		return size, err
 	}
 	path := f.Path(project, id)
-	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return size, fmt.Errorf("create folder of project: %w", err)
-	}
-	if err := syncDir(f.dir); err != nil { // even if another process created the folder of the project
+	if err := makeFolder(filepath.Dir(path)); err != nil {
 		return size, err
 	}
 	err = WriteFile(path, func(w io.Writer) error {
@@ -56,6 +57,14 @@ func (f *Folder) Store(
 		return err
 	})
 	return size, err
+}
+
+// makeFolder creates the folder of a project, durably.
+func makeFolder(dir string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("create folder of project: %w", err)
+	}
+	return syncDir(filepath.Dir(dir)) // even if another process has created it
 }
 
 // validate returns an error unless project and run are safe as file names.
