@@ -161,6 +161,9 @@ func (l *Log) append(ctx context.Context, c call) ([]Outcome, error) {
 	if err := l.payloads.Prepare(string(c.project)); err != nil {
 		return nil, fmt.Errorf("prepare payloads: %w", err)
 	}
+	if err := l.putBlobs(ctx, &c, c.requests); err != nil {
+		return nil, fmt.Errorf("write payloads: %w", err)
+	}
 	ctx, done := l.observer.Append(ctx, c.runID, c.requests)
 	d, err := l.carryOut(ctx, c)
 	if errors.Is(err, errCreateFirst) {
@@ -168,6 +171,7 @@ func (l *Log) append(ctx context.Context, c call) ([]Outcome, error) {
 			d, err = l.carryOut(ctx, c)
 		}
 	}
+	l.discardBlobs(ctx, c, d)
 	if _, before := errors.AsType[*startedBefore](err); before {
 		done(Appended{})
 		return nil, err

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog/blob"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/pg"
 )
@@ -217,10 +219,12 @@ func (l *Log) appendLocked(ctx context.Context, c call) (decision, error) {
 	var d decision
 	var f *facts
 	var check func([]Request) error
+	var kept func() error
 	requests := c.requests
 	err := pg.Pipelined{
 		First: func(b *pgx.Batch) {
 			f = lockAndRead(b, c)
+			kept = blob.Lock(b, slices.Collect(maps.Values(c.blobs)))
 			check = UnderLock{}.Lock(b)
 			if c.With != nil {
 				check = c.With.Lock(b)
@@ -230,6 +234,9 @@ func (l *Log) appendLocked(ctx context.Context, c call) (decision, error) {
 			c.requests = slices.Clone(requests) // each try completes them anew
 			c.start.reset()
 			if err = check(c.requests); err != nil {
+				return nil, err
+			}
+			if err = kept(); err != nil {
 				return nil, err
 			}
 			if err = l.readMore(ctx, tx, &c, f); err != nil {

@@ -51,6 +51,8 @@ type decision struct {
 	waits bool
 	// rerunOf is the run of which the run is a copy, if it is created as one.
 	rerunOf entities.RunID
+	// blobs has what is kept outside of the database of the events' payloads.
+	blobs blobs
 }
 
 // decideAll decides on requests in their order, each as if the previous ones had been written. It is pure.

@@ -76,6 +76,9 @@ func (l *Log) follow(ctx context.Context, c call, f facts, d decision) (call, fa
 	if !ok || all.validate() != nil || facts.mustGateSteps(all.requests) {
 		return c, f, d
 	}
+	if l.putBlobs(ctx, &all, all.requests[len(c.requests):]) != nil {
+		return c, f, d
+	}
 	both := all.decide(facts)
 	if !both.canFollow() {
 		return c, f, d

@@ -13,6 +13,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/atrest"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/eventlog/blob"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/pg"
@@ -49,6 +50,7 @@ type Log struct {
 	long *share.Pool
 
 	durability *pg.Durability
+	blobs      *blob.Store // nil if all payloads are in the database
 	payloads   atrest.Codec
 	// after is set by MeasureAfter.
 	after atomic.Pointer[func(entities.RunID) int64]

@@ -141,6 +141,8 @@ type call struct {
 	// consulted has what was said to follow, and follows is set if the requests include that.
 	consulted *consulted
 	follows   bool
+	// blobs has what is kept outside of the database of the payloads.
+	blobs blobs
 }
 
 // validate checks the requests as far as that needs no database, and truncates their times to milliseconds.
@@ -187,6 +189,7 @@ func (c call) decide(f facts) decision {
 	if len(d.events) > 0 && len(c.Open) > 0 {
 		d.events[0].Data.Open = c.Open
 	}
+	d.keep(c.blobs)
 	return d
 }
 

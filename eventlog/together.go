@@ -111,6 +111,7 @@ func merged(all []*joined) (call, bool) {
 	var companions []Companion
 	for _, j := range all {
 		c.requests = append(c.requests, j.requests...)
+		c.blobs = c.blobs.with(j.blobs)
 		companions = append(companions, j.With)
 	}
 	if m, ok := c.With.(Mergeable); ok {

@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -9,6 +10,7 @@ import (
 	"github.com/stepwell-dev/stepwell/capacity/limit"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/atrest"
+	"github.com/stepwell-dev/stepwell/eventlog/blob"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/pg"
@@ -60,7 +62,7 @@ func (c call) addDecision(s *pg.Conditional, f facts, d decision, xid string, li
 func (d decision) addTo(s *pg.Conditional, f facts, xid string) {
 	store.WriteRun(s, d.before.Run, d.after.Run)
 	store.WriteAttributes(s, d.before.Run, d.after.Run)
-	insertEvents(s, xid, d.after.Run.Project, d.events)
+	d.insertEvents(s, xid)
 	for _, e := range d.events {
 		d.audit(s, e)
 	}
@@ -127,10 +129,43 @@ func insertEvent(w pg.Writer, xid string, project entities.Project, e entities.E
 // insertRow adds the row of an event. The SELECT has a WHERE clause because a conditional statement appends its condition.
 func insertRow(w pg.Writer, xid string, project entities.Project, e entities.Event, extra, payload any) {
 	w.Add(pg.Write{What: "insert event", SQL: `
-		INSERT INTO events (` + read.EventColumns + `, payload, project, xid)
-		SELECT $1::text, $2::bigint, $3::text, $4::text, $5::integer, $6::timestamptz, $7::timestamptz, $8::jsonb,
-			$9::bytea, $10::bytea, $11::text, ` + xid + ` WHERE true`, Args: []any{
+		INSERT INTO events (` + rowColumns + `)
+		SELECT ` + rowValues + xid + ` WHERE true`, Args: []any{
 		e.RunID, e.Seq, e.Type, e.CorrelationID, e.SpecVersion, e.CreatedAt, e.OccurredAt, e.Data, extra, payload, project,
+	}})
+}
+
+// The columns of a row, and the arguments for them but for the last one.
+const (
+	rowColumns = read.EventColumns + `, payload, project, xid`
+	rowValues  = `$1::text, $2::bigint, $3::text, $4::text, $5::integer, $6::timestamptz, $7::timestamptz, $8::jsonb,
+			$9::bytea, $10::bytea, $11::text, `
+)
+
+// insertEvents adds the events of the decision in their order, those with references each by a write of its own.
+func (d *decision) insertEvents(w pg.Writer, xid string) {
+	project, rest := d.after.Run.Project, d.events
+	for len(d.blobs) > 0 && len(rest) > 0 {
+		n := slices.IndexFunc(rest, d.blobs.has)
+		if n < 0 {
+			break
+		}
+		insertEvents(w, xid, project, rest[:n])
+		insertReference(w, xid, project, rest[n], d.blobs.of(&rest[n]))
+		rest = rest[n+1:]
+	}
+	insertEvents(w, xid, project, rest)
+	blob.Claim(w, d.after.Run.ID, d.claimed())
+}
+
+// insertReference adds an event with a reference in place of its payload.
+func insertReference(w pg.Writer, xid string, project entities.Project, e entities.Event, ref blob.Reference) {
+	extra, _ := payloadsOf(project, &e)
+	w.Add(pg.Write{What: "insert event", SQL: `
+		INSERT INTO events (` + rowColumns + `, blob_size)
+		SELECT ` + rowValues + xid + `, $12::bigint WHERE true`, Args: []any{
+		e.RunID, e.Seq, e.Type, e.CorrelationID, e.SpecVersion, e.CreatedAt, e.OccurredAt, e.Data, extra, ref.Stored(),
+		project, len(e.Payload),
 	}})
 }
 

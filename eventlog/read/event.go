@@ -22,8 +22,8 @@ func LoadEvent(b *pgx.Batch, into **entities.Event, where string, args ...any) {
 // of events. It is an estimate, because the log may grow. The caller must have checked that it may see the run.
 func Measure(b *pgx.Batch, runID entities.RunID, after int64, events int, into *int64) {
 	b.Queue(`
-		SELECT least(coalesce(sum(octet_length(payload)), 0), $3) FROM (
-			SELECT payload FROM events WHERE run_id = $1 AND seq > $4 ORDER BY seq LIMIT $2) page`,
+		SELECT least(coalesce(sum(`+PayloadSize+`), 0), $3) FROM (
+			SELECT payload, blob_size FROM events WHERE run_id = $1 AND seq > $4 ORDER BY seq LIMIT $2) page`,
 		runID, events, MaxPageBytes, after,
 	).QueryRow(func(row pgx.Row) error {
 		if err := row.Scan(into); err != nil {
@@ -63,7 +63,7 @@ func (l *Log) Step(
 	var created *entities.Event
 	store.LoadRun(&b, project, runID, &run)
 	store.LoadSteps(&b, runID, []entities.StepID{id}, steps)
-	pg.LoadInto(&b, &created, `
+	open := pg.LoadUnopened(&b, &created, `
 		SELECT `+WithPayloads.columns()+` FROM events
 		WHERE run_id = $1 AND seq = (SELECT created_seq FROM steps WHERE run_id = $1 AND id = $2)`, runID, id)
 	if err := l.pool.Run(ctx, &b); err != nil {
@@ -71,6 +71,9 @@ func (l *Log) Step(
 	}
 	if run == nil || created == nil || len(steps) == 0 { // the step may be created or deleted between the reads
 		return StepState{}, fmt.Errorf("read step %s: %w", id, entities.ErrStepNotFound)
+	}
+	if err := open(); err != nil {
+		return StepState{}, fmt.Errorf("read step %s: %w", id, err)
 	}
 	return StepState{steps[id], *created, *run}, nil
 }
@@ -110,7 +113,7 @@ func (l *Log) Fit(ctx context.Context, groups [][]Position, with Payloads, maxBy
 	err := l.pool.QueryRow(ctx, `
 		WITH sized AS (
 			SELECT wanted.of, sum(
-				coalesce(octet_length(extra), 0) + CASE WHEN $4 THEN coalesce(octet_length(payload), 0) ELSE 0 END
+				coalesce(octet_length(extra), 0) + CASE WHEN $4 THEN `+PayloadSize+` ELSE 0 END
 			) OVER (ORDER BY wanted.of) AS size
 			FROM unnest($1::text[], $2::bigint[], $3::int[]) AS wanted (run, position, of), `+lookUpEach+`
 		)

@@ -179,8 +179,8 @@ func (q eventQuery) with(arg any) eventQuery {
 // those of the query.
 func (q eventQuery) columnsIfSmall(with Payloads) string {
 	payload := with.column()
-	return EventColumns + `, coalesce(octet_length(` + payload + `), 0) AS size, CASE WHEN (
-		SELECT coalesce(sum(octet_length(payload)), 0) FROM (SELECT ` + payload + ` AS payload` + q.from + `) AS page
+	return EventColumns + `, ` + with.size() + ` AS size, CASE WHEN (
+		SELECT coalesce(sum(size), 0) FROM (SELECT ` + with.size() + ` AS size` + q.from + `) AS page
 	) <= $` + strconv.Itoa(len(q.args)+1) + ` THEN ` + payload + ` END AS payload`
 }
 
@@ -219,16 +219,17 @@ func (l *Log) Prefix(ctx context.Context, runID entities.RunID, upTo int64, p pg
 // storedRow is a row whose payload is as the database has it: nothing opens it.
 type storedRow struct{ row Row }
 
-// Stored reads a page of a run's log after a position and up to another one, with payloads as they are stored: see
-// package atrest. It does not ask which project has the run.
-func (l *Log) Stored(ctx context.Context, runID entities.RunID, after, upTo int64) ([]entities.Event, error) {
+// Portable reads a page of a run's log after a position and up to another one, with payloads as they are stored, but none
+// outside of the database: see package atrest. It does not ask which project has the run.
+func (l *Log) Portable(ctx context.Context, runID entities.RunID, after, upTo int64) ([]entities.Event, error) {
 	rows, err := l.pool.Query(ctx, `SELECT `+EventColumns+`, payload FROM (
-			SELECT *, `+fits(`octet_length(payload)`, `seq`, MaxPageBytes)+` AS fits FROM (
+			SELECT *, `+fits(PayloadSize, `seq`, MaxPageBytes)+` AS fits FROM (
 				SELECT * FROM events WHERE run_id = $1 AND seq > $2 AND seq <= $3 ORDER BY seq LIMIT $4) AS page
 		) AS measured WHERE fits ORDER BY seq`, runID, after, upTo, pg.MaxPage)
 	if err != nil {
 		return nil, fmt.Errorf("list events: %w", err)
 	}
+	conn := rows.Conn()
 	stored, _, err := collectPage(rows, pg.MaxPage, MaxPageBytes, func(s *eventScanner, r *storedRow) (int, error) {
 		err := s.scan(&r.row)
 		return len(r.row.Payload), err
@@ -236,6 +237,9 @@ func (l *Log) Stored(ctx context.Context, runID entities.RunID, after, upTo int6
 	events := make([]entities.Event, len(stored))
 	for i := range stored {
 		events[i] = stored[i].row.Event()
+	}
+	if err == nil {
+		err = pg.Embed(conn, events)
 	}
 	return events, pg.Wrap(err, "list events")
 }

@@ -76,7 +76,7 @@ func (s *search) ofTypes() string {
 	return ` AND type = ANY(` + s.args.Add(s.Types) + `)`
 }
 
-const feedColumns = EventColumns + `, xid, coalesce(octet_length(payload), 0) AS size, payload`
+const feedColumns = EventColumns + `, xid, ` + PayloadSize + ` AS size, payload`
 
 // ofRun returns a query for the first events of a run after the cursor.
 func (s *search) ofRun(runID entities.RunID) string {
@@ -209,15 +209,18 @@ func (s *search) loadPage(ctx context.Context, read func(s search) (Listing, err
 
 // collect reads the entries of a page.
 func (s *search) collect(rows pgx.Rows) (Listing, error) {
-	entries, more, err := collectPage(rows, s.Limit, s.maxBytes, func(row *eventScanner, e *Entry) (int, error) {
-		err := row.scan(&e.Row)
-		e.Size, e.Xid = row.size, row.xid
-		if s.with == WithoutPayloads {
-			return 0, err
-		}
-		return int(min(e.Size, MaxListedPayload)) + len(e.Extra), err
-	})
+	entries, more, err := collectPage(rows, s.Limit, s.maxBytes, s.scan)
 	return Listing{Entries: entries, More: more}, err
+}
+
+// scan scans an entry, and returns how many bytes it has of a page.
+func (s *search) scan(row *eventScanner, e *Entry) (int, error) {
+	err := row.scan(&e.Row)
+	e.Size, e.Xid = row.size, row.xid
+	if s.with == WithoutPayloads {
+		return 0, err
+	}
+	return int(min(e.Size, MaxListedPayload)) + len(e.Extra), err
 }
 
 // horizon separates the events of a project that can be listed from those that must wait for open transactions.
@@ -262,14 +265,19 @@ func (s *search) readFeed(ctx context.Context, pool pg.Pool) (Listing, horizon, 
 		return now.check(s.from)
 	})
 	query := s.payloads(s.ofProject(), s.feedOrder())
+	var open func() error
 	b.Queue(query, s.args...).Query(func(rows pgx.Rows) (err error) {
-		page, err = s.collect(rows)
+		page.Entries, page.More, open, err = collectUnopened(rows, s.Limit, s.maxBytes, s.scan)
 		for i := range page.Entries {
 			page.Entries[i].epoch = h.end.epoch
 		}
 		return err
 	})
-	if err := pool.Run(ctx, &b); err != nil {
+	err := pool.Run(ctx, &b)
+	if err == nil {
+		err = open()
+	}
+	if err != nil {
 		return Listing{}, h, fmt.Errorf("list events: %w", err)
 	}
 	return page, h, nil

@@ -11,6 +11,9 @@ import (
 // EventColumns are the columns of an event without its payload, in the order of the fields of [entities.Event].
 const EventColumns = `run_id, seq, type, correlation_id, spec_version, created_at, occurred_at, data, extra`
 
+// PayloadSize is the SQL of the size of an event's payload in bytes, wherever the payload is.
+const PayloadSize = `coalesce(blob_size, octet_length(payload), 0)`
+
 // MaxPageBytes ends a page early: once its payloads have as many bytes together, no further event is added.
 const MaxPageBytes = 16 << 20
 
@@ -40,6 +43,18 @@ func (p Payloads) column() string {
 	}
 }
 
+// size returns the SQL of how many bytes of an event's payload are selected.
+func (p Payloads) size() string {
+	switch p {
+	case WithPayloads:
+		return PayloadSize
+	case WithoutStepInputs:
+		return `CASE WHEN type <> 'step_created' THEN ` + PayloadSize + ` ELSE 0 END`
+	default:
+		return `0`
+	}
+}
+
 // Of returns an event with what is chosen of its payload.
 func (p Payloads) Of(e entities.Event) entities.Event {
 	if p == WithoutPayloads || p == WithoutStepInputs && e.Type == entities.EventStepCreated {
@@ -61,8 +76,8 @@ const unsizedColumns = EventColumns + `, 0 AS size, NULL::bytea AS payload`
 // sizedColumns returns the columns of a [sizedEvent]. Payloads beyond a number of bytes in total are left out; the
 // argument with that number has the given placeholder.
 func sizedColumns(limit string) string {
-	return EventColumns + `, coalesce(octet_length(payload), 0) AS size,
-		CASE WHEN sum(octet_length(payload)) OVER (ROWS UNBOUNDED PRECEDING) <= ` + limit + `::bigint
+	return EventColumns + `, ` + PayloadSize + ` AS size,
+		CASE WHEN sum(` + PayloadSize + `) OVER (ROWS UNBOUNDED PRECEDING) <= ` + limit + `::bigint
 			THEN payload END AS payload`
 }
 

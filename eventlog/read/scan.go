@@ -127,14 +127,27 @@ func CollectEvents(rows pgx.Rows, err error) ([]entities.Event, error) {
 func collectPage[T any](
 	rows pgx.Rows, limit, maxBytes int, scan func(*eventScanner, *T) (size int, err error),
 ) (items []T, more bool, err error) {
+	items, more, open, err := collectUnopened(rows, limit, maxBytes, scan)
+	if err == nil {
+		err = open()
+	}
+	return items, more, err
+}
+
+// collectUnopened is [collectPage] for the rows of a batch. The payloads are opened by the function that it returns, which
+// is called once the batch has given its connection back.
+func collectUnopened[T any](
+	rows pgx.Rows, limit, maxBytes int, scan func(*eventScanner, *T) (size int, err error),
+) (items []T, more bool, open func() error, err error) {
 	defer rows.Close()
 	conn := rows.Conn() // rows that have ended no longer have it
+	open = func() error { return pg.OpenRows(conn, items) }
 	var s *eventScanner
 	bytes := 0
 	for rows.Next() {
 		if s == nil { // rows that have ended no longer have their connection, which knows the columns
 			if s, err = newEventScanner(rows); err != nil {
-				return nil, false, err
+				return nil, false, open, err
 			}
 		}
 		if len(items) == limit || bytes >= maxBytes {
@@ -147,12 +160,10 @@ func collectPage[T any](
 		items = items[:len(items)+1]
 		size, err := scan(s, &items[len(items)-1])
 		if err != nil {
-			return nil, false, err
+			return nil, false, open, err
 		}
 		bytes += size
 	}
-	if rows.Close(); rows.Err() != nil {
-		return items, more, rows.Err()
-	}
-	return items, more, pg.OpenRows(conn, items)
+	rows.Close()
+	return items, more, open, rows.Err()
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/atrest"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
@@ -60,7 +61,7 @@ const failedSQL = `
 	JOIN runs r ON r.id = n.run_id
 	LEFT JOIN LATERAL (
 		SELECT payload, extra FROM events
-		WHERE run_id = n.run_id AND seq = n.seq AND coalesce(octet_length(payload), 0) <= $4
+		WHERE run_id = n.run_id AND seq = n.seq AND ` + read.PayloadSize + ` <= $4
 			AND coalesce(octet_length(extra), 0) <= $4 AND $4 > 0 OFFSET 0) ended ON true
 	LEFT JOIN LATERAL (
 		SELECT (SELECT name FROM steps WHERE steps.run_id = f.run_id AND steps.id = f.correlation_id) AS name FROM events f

@@ -161,7 +161,7 @@ func (r Rows[T]) Each(ctx context.Context, q pg.Querier, s Span, do func(T) erro
 func StoredBytes(ctx context.Context, q pg.Querier, project entities.Project) (int64, error) {
 	return pg.CollectValue[int64](q.Query(ctx, `
 		SELECT ((
-			SELECT coalesce(sum(coalesce(octet_length(payload), 0) + coalesce(octet_length(extra), 0)), 0)
+			SELECT coalesce(sum(coalesce(blob_size, octet_length(payload), 0) + coalesce(octet_length(extra), 0)), 0)
 			FROM events WHERE project = $1
 		) + (
 			SELECT coalesce(sum(octet_length(c.data)), 0)

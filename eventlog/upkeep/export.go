@@ -79,7 +79,7 @@ func (x *exporter) export(ctx context.Context, id entities.RunID) error {
 func (x *exporter) exportEvents(ctx context.Context, id entities.RunID) error {
 	log := read.New(x.pool, nil, nil)
 	for seq := int64(0); seq < x.size.LastSeq; {
-		got, err := log.Stored(ctx, id, seq, x.size.LastSeq)
+		got, err := log.Portable(ctx, id, seq, x.size.LastSeq)
 		if err != nil {
 			return err
 		}

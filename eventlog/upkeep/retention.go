@@ -39,6 +39,8 @@ type RetentionOptions struct {
 	// [ErrUnreadable] if the run is damaged, and with [entities.ErrConflict] if another process stored the run
 	// meanwhile. Any other error counts as a failure of the archive.
 	Archive func(context.Context, entities.Project, entities.RunID) (RunSize, error)
+	// Sweep deletes payloads outside of the database that no run has; nil if there are none. It returns how many.
+	Sweep func(context.Context) (int, error)
 	// DeleteRelated deletes the rows of other packages that belong to the runs, in the same transaction.
 	DeleteRelated func(context.Context, pgx.Tx, entities.Project, []entities.RunID) error
 }
@@ -58,7 +60,7 @@ func NewRetention(pool *pgxpool.Pool, o RetentionOptions) *Retention {
 
 // PassResult counts what a pass has removed.
 type PassResult struct {
-	Runs, Streams int
+	Runs, Streams, Payloads int
 	// Unarchived counts the expired runs that remain because they could not be archived.
 	Unarchived int
 }
@@ -66,16 +68,23 @@ type PassResult struct {
 // Pass removes expired runs, orphan streams and expired hooks. It deletes runs in batches, each in one
 // transaction. It skips a run that is locked, grows meanwhile, or cannot be archived; the next pass tries again. Only
 // an archive that is down stops the deletion of all runs. Then it measures what is stored by projects that have a limit
-// of it. The error has the last failure of the archive and those of the database.
+// of it, and has payloads swept that no run has. The error has the last failure of the archive and those of the database.
 func (r *Retention) Pass(ctx context.Context) (PassResult, error) {
 	p := pass{Retention: r}
 	// Each of them continues if another fails: an archive that is down must not keep orphans and hooks.
 	err := errors.Join(p.removeRuns(ctx), p.removeOrphans(ctx), store.DeleteExpiredHooks(ctx, p.pool),
-		p.measureStorage(ctx))
+		p.measureStorage(ctx), p.sweep(ctx))
 	if p.archiveErr != nil {
 		err = errors.Join(fmt.Errorf("%d runs could not be archived; the last: %w", p.Unarchived, p.archiveErr), err)
 	}
 	return p.PassResult, err
+}
+
+func (p *pass) sweep(ctx context.Context) (err error) {
+	if p.options.Sweep != nil {
+		p.Payloads, err = p.options.Sweep(ctx)
+	}
+	return err
 }
 
 // pass is one pass in progress.
