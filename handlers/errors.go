@@ -26,6 +26,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/message"
 	hooks "github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/blob"
 	"github.com/stepwell-dev/stepwell/eventlog/live"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/flow"
@@ -177,6 +178,8 @@ var statuses = []struct {
 	{queue.ErrStopping, http.StatusServiceUnavailable, "stopping"},
 	{queue.ErrNoCalls, http.StatusServiceUnavailable, "no_calls"},
 	{pull.ErrTooMany, http.StatusTooManyRequests, "too_many_workers"},
+	{blob.ErrUnavailable, http.StatusServiceUnavailable, "payloads_unavailable"},
+	{blob.ErrLost, http.StatusInternalServerError, "payload_lost"},
 }
 
 // problem is the client's view of an error, and an error itself.

@@ -27,6 +27,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/message"
 	hooks "github.com/stepwell-dev/stepwell/entities/webhook"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/blob"
 	"github.com/stepwell-dev/stepwell/eventlog/live"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/flow"
@@ -208,6 +209,8 @@ func TestStatusOfEveryError(t *testing.T) {
 		{queue.ErrStopping, 503, "stopping"},
 		{queue.ErrNoCalls, 503, "no_calls"},
 		{pull.ErrTooMany, 429, "too_many_workers"},
+		{blob.ErrUnavailable, 503, "payloads_unavailable"},
+		{blob.ErrLost, 500, "payload_lost"},
 	}
 	check.Equal(t, "rows of this test", len(want), len(statuses))
 	e, _, logged := newEcho(t, "")
@@ -240,7 +243,7 @@ func TestStatusOfEveryError(t *testing.T) {
 	for line := range strings.Lines(logged.String()) {
 		ours := func(err error) bool { return strings.Contains(line, err.Error()) }
 		if ours(webhook.ErrUnreachable) || ours(webhook.ErrUnverifiable) || ours(webhook.ErrRefused) ||
-			ours(queue.ErrStopping) || ours(registry.ErrSemantics) ||
+			ours(queue.ErrStopping) || ours(registry.ErrSemantics) || ours(blob.ErrUnavailable) || ours(blob.ErrLost) ||
 			ours(atrest.ErrUnavailable) || ours(atrest.ErrAltered) {
 			continue // operators need to know
 		}

@@ -234,8 +234,9 @@ func (w *deliverer) retain(ctx context.Context) {
 		return
 	}
 	done, err := w.options.Retention.Pass(ctx)
-	if done.Runs > 0 || done.Streams > 0 {
-		w.logger.InfoContext(ctx, "retention", "runs", done.Runs, "orphan_streams", done.Streams)
+	if done.Runs+done.Streams+done.Payloads > 0 {
+		w.logger.InfoContext(ctx, "retention", "runs", done.Runs, "orphan_streams", done.Streams,
+			"payloads", done.Payloads)
 	}
 	if err != nil && ctx.Err() == nil {
 		w.logger.ErrorContext(ctx, "retention", "error", err)

@@ -57,6 +57,8 @@ type Config struct {
 	EncryptionKeysFile string `env:"STEPWELL_ENCRYPTION_KEYS_FILE"`
 	// SpecFence serves runs of the Workflow SDK's spec version 9.
 	SpecFence bool `env:"STEPWELL_SDK_SPEC_9"`
+	// PayloadsOver is the size in bytes above which payloads are outside of the database, if there is a place for them.
+	PayloadsOver int `env:"STEPWELL_PAYLOADS_OVER"`
 	// Retention is how long ended runs are kept; 0 means forever.
 	Retention time.Duration `env:"STEPWELL_RETENTION"`
 }
@@ -67,7 +69,7 @@ func Defaults() Config {
 		Schema: migrations.DefaultSchema, Listen: "127.0.0.1:8788",
 		Deliveries: 5000, MaxDeliveries: 64, FailureWindow: time.Hour, BodyMemory: 256,
 		Requests: 1000, RequestMemory: 512, Readers: 2000,
-		Grace: 15 * time.Second, DrainBudget: 25 * time.Second,
+		PayloadsOver: 256 << 10, Grace: 15 * time.Second, DrainBudget: 25 * time.Second,
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stepwell-dev/stepwell/admin/encryption"
+	"github.com/stepwell-dev/stepwell/eventlog/blob"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/pg"
 )
@@ -31,6 +32,7 @@ func (s *Server) connect(ctx context.Context) error {
 		return err
 	}
 	s.encryption = encryption.New(masters, time.Now)
+	s.payloads = blob.NewCodec(s.encryption, s.Objects)
 	s.disk.now, s.divided = time.Now, pg.NewConnections(time.Now)
 	if err := s.open(ctx, s.migrate(ctx)); err != nil {
 		return err
@@ -73,8 +75,7 @@ func (s *Server) migrate(ctx context.Context) error {
 func (s *Server) openPool(ctx context.Context, url string, options ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	return migrations.Pool(ctx, url, s.Schema, append([]func(*pgxpool.Config){
 		s.install, s.primary.Install, pg.InstallEpochs, setSessionTimeouts, pg.InstallDeadlines, pg.InstallExecuted,
-		s.disk.install, traceQueries(s.Traces),
-		pg.InstallPayloads(s.encryption),
+		s.disk.install, pg.InstallPayloads(s.payloads), traceQueries(s.Traces),
 	}, options...)...)
 }
 

@@ -19,9 +19,13 @@ func (s *Server) retention(ctx context.Context) (*upkeep.Retention, error) {
 			return nil, fmt.Errorf("STEPWELL_ARCHIVE: %w", err)
 		}
 	}
-	return upkeep.NewRetention(s.pool, upkeep.RetentionOptions{
+	o := upkeep.RetentionOptions{
 		Keep: s.Retention, DeleteRelated: queue.DeleteRunMessages, Archive: s.counted(store),
-	}), nil
+	}
+	if s.blobs != nil {
+		o.Sweep = s.blobs.Sweep
+	}
+	return upkeep.NewRetention(s.pool, o), nil
 }
 
 // counted counts the runs that the function cannot archive.

@@ -25,6 +25,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/rescue"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/blob"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/stats"
 	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
@@ -86,6 +87,8 @@ type Options struct {
 	Traces *telemetry.Traces
 	// Archive returns what stores a run before it is deleted; nil if nothing does.
 	Archive func(context.Context, *pgxpool.Pool) (Archive, error)
+	// Objects has the payloads that are larger than PayloadsOver; nil if all are in the database.
+	Objects blob.Objects
 	// Install changes the configuration of each connection to the database, before the server does; nil for nothing.
 	Install func(*pgxpool.Config)
 	// Migrated tells that the caller has migrated the schema.
@@ -116,6 +119,8 @@ type Server struct {
 	disk        diskMonitor
 	keys        *access.Keys
 	encryption  *encryption.Keys
+	payloads    *blob.Codec
+	blobs       *blob.Store // nil if all payloads are in the database
 	hub         *pg.Hub
 	clock       *pg.Clock
 	log         *eventlog.Log
@@ -156,10 +161,13 @@ func (s *Server) Start(ctx context.Context) (err error) {
 		return err
 	}
 	q.UseSessions(s.sessions)
-	q.UsePayloads(s.encryption)
+	q.UsePayloads(s.payloads)
 	s.telemetry = s.newTelemetry(q)
+	if s.Objects != nil {
+		s.blobs = blob.New(s.pool, s.payloads, s.PayloadsOver)
+	}
 	s.log = eventlog.New(s.pool, s.hub, q, s.clock.Now, eventlog.WithObserver(s.telemetry), eventlog.WithGroup(q.Group()),
-		eventlog.WithPayloads(s.encryption))
+		eventlog.WithPayloads(s.payloads), eventlog.WithBlobs(s.blobs))
 	if s.allowed, err = s.Allowed(); err != nil {
 		return err
 	}

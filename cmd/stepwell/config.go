@@ -15,6 +15,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog/archive"
+	"github.com/stepwell-dev/stepwell/eventlog/blob"
 	"github.com/stepwell-dev/stepwell/handlers"
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
 	"github.com/stepwell-dev/stepwell/server"
@@ -30,7 +31,9 @@ type config struct {
 	// DataDir is the folder of the private Postgres of "dev".
 	DataDir string `env:"STEPWELL_DATA_DIR"`
 	// Archive is the folder or bucket that runs are exported to before they are deleted; "" disables archiving.
-	Archive       string `env:"STEPWELL_ARCHIVE"`
+	Archive string `env:"STEPWELL_ARCHIVE"`
+	// Payloads is the folder or bucket of payloads that are larger than PayloadsOver; "" keeps all in the database.
+	Payloads      string `env:"STEPWELL_PAYLOADS"`
 	AWS           aws
 	OpenTelemetry otelConfig
 	LogFormat     string     `env:"STEPWELL_LOG" envDefault:"text"`
@@ -67,7 +70,7 @@ func readConfig(environ []string) (config, error) {
 	_, providerErr := c.newProvider()
 	_, keysErr := c.MasterKeys()
 	return c, cmp.Or(
-		c.checkKey(), c.checkCell(), c.checkTLS(), c.checkLimits(), c.checkTimes(), allowedErr,
+		c.checkKey(), c.checkCell(), c.checkTLS(), c.checkLimits(), c.checkPayloads(), c.checkTimes(), allowedErr,
 		c.checkPublicURL(), providerErr, keysErr,
 	)
 }
@@ -128,6 +131,28 @@ func (c config) checkLimits() error {
 		}
 	}
 	return nil
+}
+
+// leastOver is the least STEPWELL_PAYLOADS_OVER: an object for less costs more than it saves.
+const leastOver = 4 << 10
+
+func (c config) checkPayloads() error {
+	if c.PayloadsOver < leastOver {
+		return fmt.Errorf("STEPWELL_PAYLOADS_OVER is %d; want at least %d bytes", c.PayloadsOver, leastOver)
+	}
+	return nil
+}
+
+// objects returns where large payloads are; nil if they are in the database.
+func (c config) objects() (blob.Objects, error) {
+	if c.Payloads == "" {
+		return nil, nil //nolint:nilnil // there are none
+	}
+	objects, err := archive.OpenObjects(c.Payloads, c.AWS.s3())
+	if err != nil {
+		return nil, fmt.Errorf("STEPWELL_PAYLOADS: %w", err)
+	}
+	return objects, nil
 }
 
 func (c config) checkPublicURL() error {

@@ -2,8 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 
+	"github.com/stepwell-dev/stepwell/eventlog/archive"
+	"github.com/stepwell-dev/stepwell/eventlog/blob"
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
 	"github.com/stepwell-dev/stepwell/server"
 	"github.com/stepwell-dev/stepwell/ui"
@@ -39,6 +43,9 @@ func (p *program) start(ctx context.Context) (err error) {
 	if o.Provider, err = p.config.newProvider(); err != nil {
 		return err
 	}
+	if o.Objects, err = p.objects(ctx); err != nil {
+		return err
+	}
 	if p.config.Archive != "" {
 		o.Archive = p.archive
 	}
@@ -47,6 +54,23 @@ func (p *program) start(ctx context.Context) (err error) {
 		p.stopTraces(context.WithoutCancel(ctx))
 	}
 	return err
+}
+
+// objects returns where large payloads are, which must work: but a bucket that is away for the moment stops no server.
+func (p *program) objects(ctx context.Context) (blob.Objects, error) {
+	objects, err := p.config.objects()
+	if objects == nil || err != nil {
+		return nil, err
+	}
+	err = archive.CheckObjects(ctx, objects)
+	if errors.Is(err, archive.ErrUnreachable) {
+		p.logger.WarnContext(ctx, "payloads: large ones can be neither written nor read until the bucket is back", "error", err)
+		err = nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("STEPWELL_PAYLOADS: %w", err)
+	}
+	return objects, nil
 }
 
 // serve waits until ctx is done or the HTTP server fails, and stops the server.

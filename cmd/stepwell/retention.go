@@ -14,6 +14,7 @@ import (
 	"github.com/stepwell-dev/stepwell/admin/encryption"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog/archive"
+	"github.com/stepwell-dev/stepwell/eventlog/blob"
 	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/pg"
@@ -127,8 +128,13 @@ func withKeys(ctx context.Context, config config, do func(*pgxpool.Pool, *encryp
 	if err != nil {
 		return err
 	}
+	objects, err := config.objects()
+	if err != nil {
+		return err
+	}
 	keys := encryption.New(masters, time.Now)
-	pool, err := migrations.Pool(ctx, config.SessionURL(), config.Schema, pg.InstallEpochs, pg.InstallPayloads(keys))
+	pool, err := migrations.Pool(ctx, config.SessionURL(), config.Schema, pg.InstallEpochs,
+		pg.InstallPayloads(blob.NewCodec(keys, objects)))
 	if err != nil {
 		return err
 	}
