@@ -7,15 +7,20 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/atrest"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/archive"
 	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/server/servertest"
@@ -31,11 +36,14 @@ type encrypted struct {
 	dsn string
 }
 
-func newEncrypted(t *testing.T) *encrypted {
+func newEncrypted(t *testing.T, configure ...func(*Server)) *encrypted {
 	t.Helper()
 	dsn := testdb.New(t)
 	s := newServer(t, dsn, RoleAll)
 	s.EncryptionKeys = "test=" + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{1}, 32))
+	for _, c := range configure {
+		c(s)
+	}
 	mustStart(t, s)
 	e := &encrypted{s, t, dsn}
 	if got := e.call(http.MethodPut, "/v1/projects/default", `{"encryption":"on"}`); !strings.Contains(got, `"dataKeys":1`) {
@@ -236,4 +244,45 @@ func TestWhatTheSDKWritesIsEncrypted(t *testing.T) {
 		t.Errorf("the event is %q, %q, %v", event.Payload, event.Extra, err)
 	}
 	e.checkDump()
+}
+
+// Large payloads of an encrypted project are encrypted objects.
+func TestObjectsOfAnEncryptedProjectAreEncrypted(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	e := newEncrypted(t, func(s *Server) {
+		s.PayloadsOver = 4 << 10
+		objects, err := archive.OpenObjects(dir, archive.S3{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Objects = objects
+	})
+	input := marker + strings.Repeat("input ", 2000)
+	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if body, err := io.ReadAll(r.Body); err != nil || !bytes.Contains(body, []byte(input)) {
+			t.Errorf("the function got %d bytes, %v", len(body), err)
+		}
+		_, _ = io.WriteString(w, `{"commands": [{"type": "complete", "output": "`+marker+strings.Repeat("output ", 2000)+`"}]}`)
+	}))
+	t.Cleanup(app.Close)
+	e.call(http.MethodPut, "/v1/deployments/shop", `{"url":"`+app.URL+`","workflows":["order"]}`)
+	run := e.start(`{"workflow":"order","deployment":"shop","input":"` + input + `"}`)
+	has(t, "the run", e.ended(run, "completed"), "input input", "output output")
+	e.checkDump()
+	objects := 0
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		objects++
+		data, err := os.ReadFile(path)
+		if bytes.Contains(data, []byte(marker)) || !atrest.IsMade(data) {
+			t.Errorf("object %s is not encrypted", entry.Name())
+		}
+		return err
+	})
+	if err != nil || objects != 2 {
+		t.Errorf("there are %d objects, want 2; %v", objects, err)
+	}
 }

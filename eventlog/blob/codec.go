@@ -109,7 +109,9 @@ func (c *Codec) find(list []atrest.Item) (found []object, rest []atrest.Item, er
 	var refs []Reference
 	for _, item := range list {
 		switch form, b := atrest.Split(item.Get()); {
-		case form == atrest.Reference && c.objects != nil:
+		case form == atrest.Reference && c.objects == nil:
+			return nil, nil, &objectError{ErrUnavailable, errNoObjects}
+		case form == atrest.Reference:
 			ref, ok := parse(b)
 			if !ok {
 				return nil, nil, &objectError{ErrLost, fmt.Errorf("event %d of %s has a damaged reference", item.Seq, item.Owner)}
@@ -150,5 +152,7 @@ func (c *Codec) get(refs []Reference) ([][]byte, error) {
 		return err
 	})
 }
+
+var errNoObjects = errors.New("this process has no place for large payloads: set STEPWELL_PAYLOADS as at the others")
 
 const restore = "restore it from an earlier version, or from a copy of the bucket"
