@@ -47,17 +47,27 @@ var EventTypes = []EventType{
 // Kind returns the kind of entity that events of the type are about: one of the Kind constants. Unknown types are about
 // runs.
 func (t EventType) Kind() string {
-	switch {
-	case steps.has(t):
-		return KindStep
-	case hooks.has(t):
-		return KindHook
-	case waits.has(t):
-		return KindWait
-	default:
-		return KindRun
+	if kind, ok := kinds[t]; ok {
+		return kind
 	}
+	return KindRun
 }
+
+// kinds has the types that are not about runs.
+var kinds = func() map[EventType]string {
+	m := map[EventType]string{}
+	for _, t := range EventTypes {
+		switch {
+		case steps.has(t):
+			m[t] = KindStep
+		case hooks.has(t):
+			m[t] = KindHook
+		case waits.has(t):
+			m[t] = KindWait
+		}
+	}
+	return m
+}()
 
 // Event is one entry of a run's log. Events are immutable.
 type Event struct {

@@ -110,7 +110,7 @@ func (l *Log) AppendEach(
 	outcomes, err := l.append(ctx, call{
 		AppendOptions: o, project: project, runID: runID, requests: aboutRun(runID, requests), atomic: true, late: true,
 	})
-	if i := slices.IndexFunc(requests, Request.startsRun); i >= 0 && pg.ViolatedConstraint(err) == "runs_pkey" {
+	if i := slices.IndexFunc(requests, func(r Request) bool { return r.startsRun() }); i >= 0 && pg.ViolatedConstraint(err) == "runs_pkey" {
 		err = &RefusedError{i, requests[i].conflict("taken")} // by another project
 	}
 	if err != nil {
@@ -206,7 +206,8 @@ func validateBatch(requests []Request) error {
 	if n := len(requests); n < 1 || n > MaxBatch {
 		return entities.Invalid("a batch must have 1 to %d events, not %d", MaxBatch, n)
 	}
-	for i, r := range requests {
+	for i := range requests {
+		r := &requests[i]
 		if !allowedInBatch[r.Type] {
 			return entities.Invalid("event %d of the batch: %q is not allowed in a batch", i, r.Type)
 		}
@@ -214,7 +215,7 @@ func validateBatch(requests []Request) error {
 			return entities.Invalid("event %d of the batch: a step_started in a batch must not have input; "+
 				"put a step_created before it", i)
 		}
-		if !r.sameFence(requests[0]) {
+		if !r.sameFence(&requests[0]) {
 			return entities.Invalid("event %d of the batch: inBand and expectedSeqInBand differ from those of event 0", i)
 		}
 	}
@@ -226,7 +227,7 @@ func validateBatch(requests []Request) error {
 
 // continuesStepOf reports whether r is about an attempt at the step that before creates. What it depends on follows
 // from the creation.
-func (r Request) continuesStepOf(before Request) bool {
+func (r *Request) continuesStepOf(before *Request) bool {
 	switch r.Type {
 	case entities.EventStepStarted, entities.EventStepCompleted, entities.EventStepFailed, entities.EventStepRetrying:
 		return before.Type == entities.EventStepCreated && before.CorrelationID == r.CorrelationID
@@ -236,6 +237,6 @@ func (r Request) continuesStepOf(before Request) bool {
 }
 
 // startsStepOf reports whether r starts the step that before creates.
-func (r Request) startsStepOf(before Request) bool {
+func (r *Request) startsStepOf(before *Request) bool {
 	return r.Type == entities.EventStepStarted && r.continuesStepOf(before)
 }

@@ -34,7 +34,7 @@ const idlePause = time.Second
 
 // awaited takes the work that an event makes necessary, and removes the invocations that the run does not await. It
 // notes what is still awaited. The event is the run's last.
-func (s *Snapshot) awaited(e entities.Event, work []message.Message) []message.Message {
+func (s *Snapshot) awaited(e *entities.Event, work []message.Message) []message.Message {
 	run := s.Run
 	if run.Await == nil {
 		return work

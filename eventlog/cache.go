@@ -177,7 +177,7 @@ func (c *runCache) facts(project entities.Project, requests []Request, now time.
 	f := facts{Snapshot: NewSnapshot(project)}
 	n := len(requests)
 	if n == 0 || n >= longCall || countWrites(requests) > maxOptimistic ||
-		slices.ContainsFunc(requests, Request.isMarked) {
+		anyOf(requests, (*Request).isMarked) {
 		return facts{}, false
 	}
 	if startsAlone(requests) {
@@ -192,9 +192,10 @@ func (c *runCache) facts(project entities.Project, requests []Request, now time.
 	if int64(len(run.log)) == run.Run.LastSeq {
 		f.log = run.log
 	}
-	ends := slices.ContainsFunc(requests, Request.endsRun)
-	var last Request
-	for _, r := range requests {
+	ends := anyOf(requests, (*Request).endsRun)
+	last := &Request{}
+	for i := range requests {
+		r := &requests[i]
 		if !r.continuesStepOf(last) && !run.addFacts(r, &f) {
 			return facts{}, false
 		}
@@ -211,7 +212,8 @@ func (c *runCache) facts(project entities.Project, requests []Request, now time.
 // countWrites counts the requests by the writes of a statement, which writes all steps together.
 func countWrites(requests []Request) (n int) {
 	steps := 0
-	for _, r := range requests {
+	for i := range requests {
+		r := &requests[i]
 		if r.Type.Kind() == entities.KindStep {
 			steps = 1
 		} else {
@@ -233,7 +235,8 @@ func (c *runCache) fresh(project entities.Project, id entities.RunID, now time.T
 // startsAlone reports whether the requests create a run and need no facts but that it does not exist: it starts with
 // inboxes and their first messages at most.
 func startsAlone(requests []Request) bool {
-	for _, r := range requests[1:] {
+	for i := range requests[1:] {
+		r := &requests[i+1]
 		if r.Type != entities.EventHookReceived && !r.FreshToken {
 			return false
 		}
@@ -243,7 +246,7 @@ func startsAlone(requests []Request) bool {
 
 // addFacts adds the facts that the decision on a request needs besides the run's row. It reports whether all are
 // cached.
-func (c *cachedRun) addFacts(r Request, f *facts) bool {
+func (c *cachedRun) addFacts(r *Request, f *facts) bool {
 	switch r.Type {
 	case entities.EventRunStarted:
 		f.earlier = c.first(entities.EventRunStarted)
@@ -275,7 +278,7 @@ func (c *cachedRun) addHistory(id string, f *facts) bool {
 	}
 	for _, e := range c.log {
 		if e.CorrelationID == id {
-			f.history.note(e)
+			f.history.note(&e)
 		}
 	}
 	return c.log != nil
@@ -284,7 +287,7 @@ func (c *cachedRun) addHistory(id string, f *facts) bool {
 // knowsEntity reports whether the entity that a request is about is cached, or is known not to exist. Without that, the
 // creation of an entity can be written, because the insertion fails if the entity exists; but it cannot be refused, for
 // the reason is unknown.
-func (c *runCache) knowsEntity(r Request) bool {
+func (c *runCache) knowsEntity(r *Request) bool {
 	run, ok := c.runs.Peek(r.RunID)
 	if !ok || run.shared {
 		return false

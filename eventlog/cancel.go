@@ -73,7 +73,7 @@ func (l *Log) cancelNext(ctx context.Context, project entities.Project, r Reques
 
 // resolveCancel returns the request that a request to cancel, or to end a run as it was asked to, amounts to in the
 // run's current state. It returns other requests unchanged.
-func (f facts) resolveCancel(r Request, at time.Time) (Request, error) {
+func (f facts) resolveCancel(r *Request, at time.Time) (*Request, error) {
 	switch {
 	case f.Run == nil:
 		return r, nil
@@ -88,7 +88,7 @@ func (f facts) resolveCancel(r Request, at time.Time) (Request, error) {
 
 // askToCancel sets when a run that is asked to cancel is ended. Of several requests, the one with the earliest end
 // counts.
-func (f facts) askToCancel(r Request, at time.Time) (Request, error) {
+func (f facts) askToCancel(r *Request, at time.Time) (*Request, error) {
 	if f.Run.Driver != entities.DriverServer {
 		return r, fmt.Errorf("run %s: %w", r.RunID, ErrGraceUnsupported)
 	}
@@ -99,12 +99,13 @@ func (f facts) askToCancel(r Request, at time.Time) (Request, error) {
 	if f.Run.ForcedAt != nil && !forcedAt.Before(*f.Run.ForcedAt) {
 		return r, errRepeated
 	}
-	r.Data.ForcedAt, r.Payload = &forcedAt, nil
-	return r, nil
+	asked := *r
+	asked.Data.ForcedAt, asked.Payload = &forcedAt, nil
+	return &asked, nil
 }
 
 // endAsAsked makes the request end the run for the reason for which it was asked to cancel.
-func (f facts) endAsAsked(r Request) (Request, error) {
+func (f facts) endAsAsked(r *Request) (*Request, error) {
 	if f.Run.Status.Ended() {
 		return r, r.conflict(string(f.Run.Status))
 	}
@@ -116,20 +117,22 @@ func (f facts) endAsAsked(r Request) (Request, error) {
 
 // asEnd returns the request as one that ends the run as somebody asked for: as cancelled or, if its timeout asked, as
 // failed.
-func (r Request) asEnd(asked entities.EventData) Request {
-	r.Continue = nil
+func (r *Request) asEnd(asked entities.EventData) *Request {
+	end := *r
+	end.Continue = nil
 	if asked.ErrorCode != "" {
-		r.Type, r.Data = entities.EventRunFailed, entities.EventData{ErrorCode: asked.ErrorCode, ForcedAt: r.Data.ForcedAt}
-		return r
+		end.Type = entities.EventRunFailed
+		end.Data = entities.EventData{ErrorCode: asked.ErrorCode, ForcedAt: r.Data.ForcedAt}
+		return &end
 	}
-	r.Type, r.Payload = entities.EventRunCancelled, nil
-	r.Data = entities.EventData{Reason: asked.Reason, ForcedAt: r.Data.ForcedAt}
-	return r
+	end.Type, end.Payload = entities.EventRunCancelled, nil
+	end.Data = entities.EventData{Reason: asked.Reason, ForcedAt: r.Data.ForcedAt}
+	return &end
 }
 
 // openChild returns the child run that a request to cancel a step is about, if the child has not ended. The step is
 // left open: it ends with the child.
-func (f facts) openChild(r Request) (entities.RunID, bool) {
+func (f facts) openChild(r *Request) (entities.RunID, bool) {
 	created := f.history.first(r.CorrelationID, entities.EventStepCreated)
 	if !r.Data.Cancelled || created == nil || created.Data.Step == nil || created.Data.Step.ChildID == "" {
 		return "", false
@@ -139,7 +142,7 @@ func (f facts) openChild(r Request) (entities.RunID, bool) {
 
 // cancelChild returns the message that asks a child to cancel. The parent must not lock the child while it holds its
 // own lock. Each grace is a piece of work of its own, so that a shorter one is not lost.
-func cancelChild(parent *entities.Run, child entities.RunID, r Request) message.Message {
+func cancelChild(parent *entities.Run, child entities.RunID, r *Request) message.Message {
 	m := work(parent, message.WorkCancel, r.Grace.String())
 	m.RunID, m.Body = child, []byte(r.Data.Reason)
 	return m

@@ -129,7 +129,7 @@ func (l *Log) appendOptimistic(ctx context.Context, c call) (decision, bool, err
 	d, err := c.conclude(f)
 	unwritten := err != nil && len(d.events) == 0
 	switch {
-	case unwritten && len(c.requests) == 1 && !c.hasOptions() && l.cache.knowsEntity(c.requests[0]):
+	case unwritten && len(c.requests) == 1 && !c.hasOptions() && l.cache.knowsEntity(&c.requests[0]):
 		return l.confirmUnchanged(ctx, d, err)
 	case err != nil || len(d.events) == 0 || len(d.children) > 0 || slices.ContainsFunc(d.outcomes, Outcome.refused):
 		return decision{}, false, nil

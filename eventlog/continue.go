@@ -56,7 +56,7 @@ type moved struct {
 }
 
 // load queues the reads.
-func (m *moved) load(b *pgx.Batch, r Request) {
+func (m *moved) load(b *pgx.Batch, r *Request) {
 	*m = moved{store: map[string]json.RawMessage{}}
 	read.LoadEvent(b, &m.created, `run_id = $1 AND seq = 1`, r.RunID)
 	const columns = read.EventColumns + `, payload`
@@ -106,7 +106,7 @@ func (m *moved) follow(events []entities.Event) {
 }
 
 // continueAs decides on the run that goes on when the run has ended.
-func (d *decision) continueAs(f facts, r Request, now time.Time) error {
+func (d *decision) continueAs(f facts, r *Request, now time.Time) error {
 	for id, seq := range r.Continue.Read {
 		if _, ok := inbox.Name(id); !ok || seq < 0 || seq > d.before.Run.LastSeq {
 			return entities.Invalid("read: %s at %d is no message of an inbox: the log has %d events",

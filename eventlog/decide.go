@@ -17,7 +17,7 @@ var errRepeated = errors.New("already recorded")
 
 // decide returns the events to append for a request, or the reason of its refusal. It is pure; at is the time of the
 // events.
-func decide(f facts, r Request, at time.Time) ([]entities.Event, error) {
+func decide(f facts, r *Request, at time.Time) ([]entities.Event, error) {
 	if f.Run == nil && r.createsRun() {
 		return createAndStartRun(r, at)
 	}
@@ -44,7 +44,7 @@ func decide(f facts, r Request, at time.Time) ([]entities.Event, error) {
 }
 
 // checkRecorded returns errRepeated, or the reason of a refusal, if the log has what the request asks for.
-func (f facts) checkRecorded(r Request, at time.Time) error {
+func (f facts) checkRecorded(r *Request, at time.Time) error {
 	switch {
 	case f.markedBy(r) != nil:
 		return errRepeated
@@ -58,7 +58,7 @@ func (f facts) checkRecorded(r Request, at time.Time) error {
 }
 
 // checkReceipt fails if the hook that a hook_received is for has received it already, or has lost its token.
-func (f facts) checkReceipt(r Request) error {
+func (f facts) checkReceipt(r *Request) error {
 	if r.Type != entities.EventHookReceived || f.Run == nil {
 		return nil
 	}
@@ -74,9 +74,9 @@ func (f facts) checkReceipt(r Request) error {
 
 // permittedEvents returns the events of a request that the transition tables permit, or the reason of a refusal that
 // depends on more than statuses.
-func (f facts) permittedEvents(r Request, at time.Time) ([]entities.Event, error) {
-	r.Data.Step = f.withLimits(r)
+func (f facts) permittedEvents(r *Request, at time.Time) ([]entities.Event, error) {
 	e := f.newEvent(r, at)
+	e.Data.Step = f.withLimits(r)
 	switch {
 	case r.First != nil:
 		return withFirstAttempt(e, *r.First), nil
@@ -97,7 +97,7 @@ func (f facts) permittedEvents(r Request, at time.Time) ([]entities.Event, error
 }
 
 // checkedEvents returns the event, and what belongs to it, of a request that is its event alone.
-func (f facts) checkedEvents(r Request, e entities.Event, at time.Time) ([]entities.Event, error) {
+func (f facts) checkedEvents(r *Request, e entities.Event, at time.Time) ([]entities.Event, error) {
 	switch r.Type {
 	case entities.EventRunStarted:
 		return f.startedEvents(r, e.Seq, at)
@@ -128,7 +128,7 @@ func (f facts) checkedEvents(r Request, e entities.Event, at time.Time) ([]entit
 }
 
 // startedEvents returns the events of a run_started, unless the run waits for slots of limits.
-func (f facts) startedEvents(r Request, seq int64, at time.Time) ([]entities.Event, error) {
+func (f facts) startedEvents(r *Request, seq int64, at time.Time) ([]entities.Event, error) {
 	if f.waits {
 		return nil, &waitsError{r.RunID}
 	}
@@ -154,20 +154,20 @@ func startOf(e entities.Event) entities.Event {
 }
 
 // awaitsRetry reports whether the step of the request has to wait for its next attempt.
-func (f facts) awaitsRetry(r Request, at time.Time) bool {
+func (f facts) awaitsRetry(r *Request, at time.Time) bool {
 	step := f.Steps[entities.StepID(r.CorrelationID)]
 	return step.Status == entities.StepPending && step.RetryAfter != nil && step.RetryAfter.After(at)
 }
 
 // lacksStart reports whether the log lacks the start of the attempt whose result the request has. Steps that succeed at
 // once have none.
-func (f facts) lacksStart(r Request) bool {
+func (f facts) lacksStart(r *Request) bool {
 	step := f.Steps[entities.StepID(r.CorrelationID)]
 	return step.Status == entities.StepPending && (r.Type == entities.EventStepRetrying || step.Attempt > 0)
 }
 
 // createAndStartRun returns the events of a run_started that also creates its run, because the run_created got lost.
-func createAndStartRun(r Request, at time.Time) ([]entities.Event, error) {
+func createAndStartRun(r *Request, at time.Time) ([]entities.Event, error) {
 	if err := checkCreation(r, at); err != nil {
 		return nil, err
 	}
@@ -208,7 +208,7 @@ func (f facts) tokenHolder(token string) *entities.Hook {
 }
 
 // hasAttributes reports whether the run already has the attributes that the request sets.
-func (f facts) hasAttributes(r Request) bool {
+func (f facts) hasAttributes(r *Request) bool {
 	if f.Run == nil || r.CorrelationID != "" {
 		return false
 	}
@@ -217,7 +217,7 @@ func (f facts) hasAttributes(r Request) bool {
 }
 
 // checkRepeat returns errRepeated, or a conflict if the request uses the same ID for something else.
-func (f facts) checkRepeat(r Request) error {
+func (f facts) checkRepeat(r *Request) error {
 	if r.Type != entities.EventStepCreated {
 		return errRepeated
 	}
@@ -229,7 +229,7 @@ func (f facts) checkRepeat(r Request) error {
 }
 
 // isRecorded reports whether the log already records what the request asks for, regardless of what happened since.
-func (f facts) isRecorded(r Request) bool {
+func (f facts) isRecorded(r *Request) bool {
 	switch r.Type {
 	case entities.EventRunStarted:
 		return f.Run != nil && f.Run.StartedAt != nil && !f.Run.Status.Ended()
@@ -261,7 +261,7 @@ func (f facts) isRecorded(r Request) bool {
 }
 
 // checkAttributes checks an attr_set against the limits of the run's attributes, and that its ID was not used before.
-func (f facts) checkAttributes(r Request) error {
+func (f facts) checkAttributes(r *Request) error {
 	if f.history.claims(r.CorrelationID) {
 		return r.conflict(string(f.Run.Status))
 	}
@@ -270,7 +270,7 @@ func (f facts) checkAttributes(r Request) error {
 }
 
 // checkStore checks a store_set against the limits of the run's store, and that its ID was not used before.
-func (f facts) checkStore(r Request) error {
+func (f facts) checkStore(r *Request) error {
 	if f.Run.Driver != entities.DriverServer {
 		return entities.Invalid("run %s has no store: its client continues it", r.RunID)
 	}
@@ -283,21 +283,21 @@ func (f facts) checkStore(r Request) error {
 
 // createAndStartStep returns the events of a step_started that also creates its step. It is a claim to be the only one
 // to execute the step, so the step must not exist in any status (protocol §3.7).
-func (f facts) createAndStartStep(r Request, at time.Time) ([]entities.Event, error) {
-	creation := r
+func (f facts) createAndStartStep(r *Request, at time.Time) ([]entities.Event, error) {
+	creation := *r
 	creation.Type, creation.Extra = entities.EventStepCreated, nil
 	creation.Data = entities.EventData{StepName: r.Data.StepName, WorkflowName: r.Data.WorkflowName}
-	if err := f.checkTransition(creation, at); err != nil {
+	if err := f.checkTransition(&creation, at); err != nil {
 		return nil, err
 	}
-	created, started := f.newEvent(creation, at), f.newEvent(r, at)
+	created, started := f.newEvent(&creation, at), f.newEvent(r, at)
 	started.Seq, started.Payload = created.Seq+1, nil
 	return []entities.Event{created, started}, nil
 }
 
 // checkResumption returns errRepeated for a resumption that the log already has, or a conflict if that had another hook
 // or payload.
-func (f facts) checkResumption(r Request) error {
+func (f facts) checkResumption(r *Request) error {
 	earlier := f.earlierOf(r)
 	if earlier.CorrelationID == r.CorrelationID && earlier.Data.ResumeDigest == r.Data.ResumeDigest {
 		return errRepeated
@@ -306,7 +306,7 @@ func (f facts) checkResumption(r Request) error {
 }
 
 // conflict refuses the request because of the status that its entity has already.
-func (r Request) conflict(status string) error {
+func (r *Request) conflict(status string) error {
 	kind, id := r.Type.Kind(), r.CorrelationID
 	if kind == entities.KindRun {
 		id = string(r.RunID)
@@ -316,7 +316,7 @@ func (r Request) conflict(status string) error {
 
 // checkVerified refuses payloads whose sender was not verified by the scheme that the hook requires, unless the request
 // accepts that.
-func (f facts) checkVerified(r Request) error {
+func (f facts) checkVerified(r *Request) error {
 	created := f.history.first(r.CorrelationID, entities.EventHookCreated)
 	if created == nil || created.Data.Webhook == nil || r.Unverified {
 		return nil
@@ -328,7 +328,7 @@ func (f facts) checkVerified(r Request) error {
 }
 
 // checkTransition checks the request against the transition tables.
-func (f facts) checkTransition(r Request, at time.Time) error {
+func (f facts) checkTransition(r *Request, at time.Time) error {
 	if f.Run == nil {
 		// run_created is the only event that does not need the run to exist. All others are refused as run_started is,
 		// because the run is not found.
@@ -365,7 +365,7 @@ func checkTable[S ~string](t entities.Table[S], kind, id string, status S, event
 	return err
 }
 
-func (f facts) hookStatus(r Request, at time.Time) entities.HookStatus {
+func (f facts) hookStatus(r *Request, at time.Time) entities.HookStatus {
 	if hook, ok := f.Hooks[entities.HookID(r.CorrelationID)]; ok {
 		if !hook.Holds(at) {
 			return entities.HookDisposed
@@ -379,7 +379,7 @@ func (f facts) hookStatus(r Request, at time.Time) entities.HookStatus {
 }
 
 // newEvent returns the event that the request asks for, at the next position of the log.
-func (f facts) newEvent(r Request, at time.Time) entities.Event {
+func (f facts) newEvent(r *Request, at time.Time) entities.Event {
 	seq := int64(1)
 	if f.Run != nil {
 		seq = f.Run.LastSeq + 1
@@ -391,7 +391,7 @@ func (f facts) newEvent(r Request, at time.Time) entities.Event {
 }
 
 // startedEvent returns a run_started. It has no data: any that the request carries is for creating the run.
-func startedEvent(r Request, seq int64, at time.Time) entities.Event {
+func startedEvent(r *Request, seq int64, at time.Time) entities.Event {
 	return entities.Event{
 		RunID: r.RunID, Seq: seq, Type: entities.EventRunStarted, SpecVersion: r.SpecVersion,
 		CreatedAt: at, OccurredAt: r.OccurredAt,

@@ -183,7 +183,7 @@ func TestDecideHookConflictBySection3_8(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("events differ (-want +got):\n%s", diff)
 	}
-	s.snapshot.Apply(got[0])
+	s.snapshot.Apply(&got[0])
 	if n := len(s.snapshot.Hooks); n != 0 {
 		t.Errorf("the run has %d hooks, want none", n)
 	}

@@ -155,7 +155,7 @@ func TestDecideIgnoresEarlierEventsOfMissingRun(t *testing.T) {
 		started, resumption(theRun, "hook_1", "res_1", "d1"), resumption(theRun, "hook_1", "res_1", "d2"),
 		hookCreated(theRun, "hook_1", "T"), on(theRun, "attr_set", "attr_1"), lazyStart(theRun, "step_1"),
 	} {
-		if got, err := decide(f, ask, day); !errors.Is(err, entities.ErrRunNotFound) || got != nil {
+		if got, err := decide(f, &ask, day); !errors.Is(err, entities.ErrRunNotFound) || got != nil {
 			t.Errorf("%s: got %v and error %v, want ErrRunNotFound", ask.Type, typesOf(got), err)
 		}
 	}
@@ -243,7 +243,8 @@ func TestDecideTokenRetentionLimitBySection3_8(t *testing.T) {
 	}{
 		{-most, nil}, {0, nil}, {most, nil}, {most + time.Millisecond, entities.ErrInvalid}, {100 * most, entities.ErrInvalid},
 	} {
-		if err := hookRetained(theRun, "hook_1", "T", test.until).validate(day); !errors.Is(err, test.want) {
+		r := hookRetained(theRun, "hook_1", "T", test.until)
+		if err := r.validate(day); !errors.Is(err, test.want) {
 			t.Errorf("%s: got error %v, want %v", test.until, err, test.want)
 		}
 	}
@@ -324,7 +325,7 @@ func TestOnlyRunsOfTheirOwnBegin(t *testing.T) {
 		"a child":          {entities.Run{ParentID: "wrun_parent"}, false},
 		"a detached child": {entities.Run{ParentID: "wrun_parent", Detached: true}, true},
 	} {
-		if got := firstWork(&tt.run, entities.Event{})[0].BeginsRun; got != tt.begins {
+		if got := firstWork(&tt.run, &entities.Event{})[0].BeginsRun; got != tt.begins {
 			t.Errorf("%s begins: %v, want %v", name, got, tt.begins)
 		}
 	}

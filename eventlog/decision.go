@@ -70,7 +70,8 @@ func (d *decision) addAll(f facts, requests []Request, now time.Time) {
 	f.Snapshot = d.after
 	d.outcomes, d.events = slices.Grow(d.outcomes, len(requests)), slices.Grow(d.events, len(requests))
 	refused := map[entity]error{}
-	for _, r := range requests {
+	for i := range requests {
+		r := &requests[i]
 		o := Outcome{Err: refused[r.entity()]} // an event fails as the one before it
 		if o.Err == nil || d.apart {
 			o = d.add(f, r, now)
@@ -83,7 +84,7 @@ func (d *decision) addAll(f facts, requests []Request, now time.Time) {
 }
 
 // add decides on one request and applies the events that follow from it.
-func (d *decision) add(f facts, r Request, now time.Time) Outcome {
+func (d *decision) add(f facts, r *Request, now time.Time) Outcome {
 	if child, ok := f.openChild(r); ok {
 		d.messages = append(d.messages, cancelChild(d.after.Run, child, r))
 		return Outcome{Result: resultOf(d.after, now, nil, r, Result{Repeated: true})}
@@ -105,7 +106,8 @@ func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 	if err != nil {
 		return Outcome{Err: err}
 	}
-	for _, e := range events {
+	for i := range events {
+		e := &events[i]
 		d.after.Apply(e)
 		f.note(e)
 		d.takeOver(f, e, now)
@@ -124,7 +126,7 @@ func (d *decision) add(f facts, r Request, now time.Time) Outcome {
 }
 
 // startChild decides on the child run that a request starts, if it starts one.
-func (d *decision) startChild(f facts, r Request, now time.Time) {
+func (d *decision) startChild(f facts, r *Request, now time.Time) {
 	if r.Child != nil {
 		child := decideAll(facts{Snapshot: NewSnapshot(f.Project)}, []Request{*r.Child}, now)
 		d.children, d.messages = append(d.children, child), append(d.messages, child.messages...)
@@ -132,10 +134,10 @@ func (d *decision) startChild(f facts, r Request, now time.Time) {
 }
 
 // eventOf returns the event of the decision that a request repeats, or nil.
-func (d *decision) eventOf(r Request) *entities.Event {
-	for i, e := range d.events {
-		if e.Type == r.Type && e.CorrelationID == r.CorrelationID {
-			return &d.events[i]
+func (d *decision) eventOf(r *Request) *entities.Event {
+	for i := range d.events {
+		if e := &d.events[i]; e.Type == r.Type && e.CorrelationID == r.CorrelationID {
+			return e
 		}
 	}
 	return nil
@@ -152,7 +154,7 @@ func (d *decision) enqueue(work []message.Message) {
 
 // note adds to the facts what an event changes for later requests of the same call: its history, that a hook which is
 // disposed of frees its token, and that resume IDs count once.
-func (f facts) note(e entities.Event) {
+func (f facts) note(e *entities.Event) {
 	f.history.note(e)
 	if e.Type == entities.EventHookDisposed {
 		maps.DeleteFunc(f.holders, func(_ string, holder *entities.Hook) bool {
@@ -160,7 +162,7 @@ func (f facts) note(e entities.Event) {
 		})
 	}
 	if e.Data.ResumeID != "" && f.received != nil {
-		received := e
+		received := *e
 		received.Payload = nil
 		f.received[e.Data.ResumeID] = &receipt{&received}
 	}
@@ -177,7 +179,7 @@ func (f facts) eventTime(now time.Time) time.Time {
 
 // resultOf adds the event, the run and the event's entity to a result. It leaves out an expired hook, whose row may
 // still exist.
-func resultOf(s *Snapshot, at time.Time, e *entities.Event, r Request, result Result) Result {
+func resultOf(s *Snapshot, at time.Time, e *entities.Event, r *Request, result Result) Result {
 	result.Event, result.Run = e, *s.Run
 	switch r.Type.Kind() {
 	case entities.KindStep:

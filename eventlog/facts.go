@@ -63,7 +63,7 @@ func (f facts) mayHave(kind string, events []entities.Event) bool {
 type receipt struct{ event *entities.Event }
 
 // earlierOf returns the event that the request may repeat, or nil.
-func (f facts) earlierOf(r Request) *entities.Event {
+func (f facts) earlierOf(r *Request) *entities.Event {
 	if found := f.markedBy(r); found != nil {
 		return found
 	}
@@ -77,7 +77,7 @@ func (f facts) earlierOf(r Request) *entities.Event {
 }
 
 // markedBy returns the event in the log that has the request's mark, or nil. Another project's run has none.
-func (f facts) markedBy(r Request) *entities.Event {
+func (f facts) markedBy(r *Request) *entities.Event {
 	if found := f.marked[r.markKey()]; f.Run != nil && r.isMarked() && found != nil {
 		return found.event
 	}
@@ -94,7 +94,8 @@ func lockAndRead(b *pgx.Batch, c call) *facts {
 	steps, waits := c.Await.items()
 	c.lockHolders(b, f.locked)
 	store.LockRun(b, project, runID, &f.Run)
-	for _, r := range requests {
+	for i := range requests {
+		r := &requests[i]
 		switch r.Type.Kind() {
 		case entities.KindStep:
 			steps = append(steps, entities.StepID(r.CorrelationID))
@@ -118,7 +119,7 @@ func lockAndRead(b *pgx.Batch, c call) *facts {
 	for _, r := range byToken(requests) {
 		f.loadFromLog(b, project, r)
 	}
-	if slices.ContainsFunc(requests, Request.endsRun) {
+	if anyOf(requests, (*Request).endsRun) {
 		trigger.LoadOnEnd(b, project, runID, &f.onEnd)
 	}
 	return f
@@ -137,17 +138,17 @@ func (l *Log) readMore(ctx context.Context, tx pgx.Tx, c *call, f *facts) (err e
 }
 
 // byToken returns the requests ordered by token: transactions that lock several tokens must take them in one order.
-func byToken(requests []Request) []Request {
-	if len(requests) == 1 {
-		return requests
+func byToken(requests []Request) []*Request {
+	list := make([]*Request, len(requests))
+	for i := range requests {
+		list[i] = &requests[i]
 	}
-	return slices.SortedStableFunc(slices.Values(requests), func(a, b Request) int {
-		return cmp.Compare(a.Data.Token, b.Data.Token)
-	})
+	slices.SortStableFunc(list, func(a, b *Request) int { return cmp.Compare(a.Data.Token, b.Data.Token) })
+	return list
 }
 
 // loadMarked queues the read of the event that has the request's mark.
-func (f *facts) loadMarked(b *pgx.Batch, r Request) {
+func (f *facts) loadMarked(b *pgx.Batch, r *Request) {
 	earlier := &receipt{}
 	f.marked[r.markKey()] = earlier
 	where := `run_id = $1 AND correlation_id = $2`
@@ -160,7 +161,7 @@ func (f *facts) loadMarked(b *pgx.Batch, r Request) {
 }
 
 // loadFromLog queues reads of facts that the run's rows do not have: from the log, and about hook tokens.
-func (f *facts) loadFromLog(b *pgx.Batch, project entities.Project, r Request) {
+func (f *facts) loadFromLog(b *pgx.Batch, project entities.Project, r *Request) {
 	if r.isMarked() {
 		f.loadMarked(b, r)
 	}
@@ -193,7 +194,7 @@ func (f *facts) loadFromLog(b *pgx.Batch, project entities.Project, r Request) {
 }
 
 // loadForEnd queues reads of what the end of a run depends on, if others have asked for it, or another run goes on.
-func (f *facts) loadForEnd(b *pgx.Batch, r Request) {
+func (f *facts) loadForEnd(b *pgx.Batch, r *Request) {
 	if r.Continue != nil {
 		f.moved.load(b, r)
 	}
@@ -207,6 +208,6 @@ const ofEntity = `correlation_id = $2 AND correlation_id <> '' AND run_id = $1`
 
 // isStoreCommand reports whether the request is a command that writes to the store. A step that writes with its result
 // is named; its own status tells whether it has one.
-func (r Request) isStoreCommand() bool {
+func (r *Request) isStoreCommand() bool {
 	return r.Type == entities.EventStoreSet && r.Data.StepName == ""
 }

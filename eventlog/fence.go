@@ -15,7 +15,7 @@ import (
 // decision applies only if the log is as long as it was, and then its count is what it was, too.
 
 // fenced reports whether the run of the request has a fence: the one that exists, or the one that the request creates.
-func (f facts) fenced(r Request) bool {
+func (f facts) fenced(r *Request) bool {
 	if f.Run == nil {
 		return r.SpecVersion >= entities.SpecFence && (r.Type == entities.EventRunCreated || r.createsRun())
 	}
@@ -24,7 +24,7 @@ func (f facts) fenced(r Request) bool {
 
 // checkFence refuses a write of an orchestrator that does not know of all writes of the run's orchestrators, and one by
 // a route that cannot carry the fence.
-func (f facts) checkFence(r Request) error {
+func (f facts) checkFence(r *Request) error {
 	switch {
 	case !f.fenced(r):
 		return nil
@@ -48,7 +48,7 @@ func (f facts) checkFence(r Request) error {
 }
 
 // decideFenced is [decide] for a request that the fence of the run lets through. It marks the events of orchestrators.
-func decideFenced(f facts, r Request, at time.Time) ([]entities.Event, error) {
+func decideFenced(f facts, r *Request, at time.Time) ([]entities.Event, error) {
 	if err := f.checkFence(r); err != nil && !f.admitted {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func decideFenced(f facts, r Request, at time.Time) ([]entities.Event, error) {
 func (f facts) checkBlock(requests []Request) error {
 	switch {
 	case f.Run != nil && f.Run.Fenced():
-		return f.checkFence(requests[0])
+		return f.checkFence(&requests[0])
 	case requests[0].InBand:
 		return onePerEntity(requests)
 	default:
@@ -77,9 +77,10 @@ func (f facts) checkBlock(requests []Request) error {
 // step and starts it.
 func onePerEntity(requests []Request) error {
 	seen := map[entity]bool{}
-	for i, r := range requests {
+	for i := range requests {
+		r := &requests[i]
 		about := r.entity()
-		if seen[about] && (i == 0 || !r.startsStepOf(requests[i-1])) {
+		if seen[about] && (i == 0 || !r.startsStepOf(&requests[i-1])) {
 			return entities.Invalid("event %d of the batch: another event is for the same %s", i, about.kind)
 		}
 		seen[about] = true
@@ -90,7 +91,7 @@ func onePerEntity(requests []Request) error {
 // entity identifies what a request is about, among the requests for one run.
 type entity struct{ kind, id string }
 
-func (r Request) entity() entity {
+func (r *Request) entity() entity {
 	if kind := r.Type.Kind(); kind != entities.KindRun {
 		return entity{kind, r.CorrelationID}
 	}
@@ -98,7 +99,7 @@ func (r Request) entity() entity {
 }
 
 // sameFence reports whether two requests of a batch are in-band with the same count, or both out-of-band.
-func (r Request) sameFence(other Request) bool {
+func (r *Request) sameFence(other *Request) bool {
 	switch {
 	case r.InBand != other.InBand || (r.SeqInBand == nil) != (other.SeqInBand == nil):
 		return false

@@ -91,19 +91,26 @@ func (m *model) compare(t *rapid.T, log *Log, other *model, r Request, now time.
 		m.otherHooks[hook.Token] = hook
 	}
 	var want []entities.Event
-	wantErr := r.truncated().validate(m.at)
+	exact := truncated(r)
+	wantErr := exact.validate(m.at)
 	if wantErr == nil {
-		want, wantErr = m.append(r.truncated())
+		want, wantErr = m.append(exact)
 	}
 	got, err := log.Append(t.Context(), home, r)
 	m.compareLog(t, &got)
-	compareOutcomes(t, r, m.outcome(r.truncated(), want, wantErr), Outcome{Result: got, Err: err})
+	compareOutcomes(t, r, m.outcome(exact, want, wantErr), Outcome{Result: got, Err: err})
 	if len(want) == 1 && want[0].Type == entities.EventHookCreated {
 		if hook, ok := m.otherHooks[r.Data.Token]; ok {
 			delete(other.snapshot.Hooks, hook.ID)
 			other.lost = append(other.lost, hook.ID)
 		}
 	}
+}
+
+// truncated returns a request as the log truncates it.
+func truncated(r Request) Request {
+	r.truncate()
+	return r
 }
 
 // compareBatch appends a batch, and its requests one after the other to the model.
@@ -130,9 +137,9 @@ func (m *model) compareBatch(t *rapid.T, log *Log, batch []Request, now time.Tim
 	var before Outcome
 	for i, r := range batch {
 		want := Outcome{Err: before.Err}
-		if i == 0 || before.Err == nil || !r.startsStepOf(batch[i-1]) {
-			events, err := m.append(r.truncated())
-			want = m.outcome(r.truncated(), events, err)
+		if i == 0 || before.Err == nil || !r.startsStepOf(&batch[i-1]) {
+			events, err := m.append(truncated(r))
+			want = m.outcome(truncated(r), events, err)
 		}
 		log := got[i].Log
 		got[i].Log = nil
@@ -157,11 +164,11 @@ func (m *model) compareLog(t *rapid.T, got *Result) {
 func (m *model) outcome(r Request, events []entities.Event, err error) Outcome {
 	switch {
 	case errors.Is(err, errRepeated):
-		return Outcome{Result: resultOf(m.snapshot, m.at, m.facts(r).earlierOf(r), r, Result{Repeated: true})}
+		return Outcome{Result: resultOf(m.snapshot, m.at, m.facts(r).earlierOf(&r), &r, Result{Repeated: true})}
 	case err != nil:
 		return Outcome{Err: err}
 	}
-	return Outcome{Result: resultOf(m.snapshot, m.at, &events[len(events)-1], r, Result{StepCreated: len(events) == 2 &&
+	return Outcome{Result: resultOf(m.snapshot, m.at, &events[len(events)-1], &r, Result{StepCreated: len(events) == 2 &&
 		r.Type == entities.EventStepStarted})}
 }
 

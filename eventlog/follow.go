@@ -109,11 +109,11 @@ func (l *Log) followingFacts(all call, first int, creates bool) (facts, bool) {
 	f, ok := l.cache.facts(all.project, all.requests[:first], all.now)
 	following := all.requests[first:]
 	few := len(following) < longCall && countWrites(following) <= maxOptimistic
-	return f, ok && few && !slices.ContainsFunc(following, Request.needsFacts)
+	return f, ok && few && !anyOf(following, (*Request).needsFacts)
 }
 
 // needsFacts reports whether more has to be known for a request than that its run is new.
-func (r Request) needsFacts() bool {
+func (r *Request) needsFacts() bool {
 	switch r.Type {
 	case entities.EventStepCreated:
 		return r.Data.Step != nil && len(r.Data.Step.Limits) > 0
@@ -166,7 +166,7 @@ func (d *decision) joinInvocations() {
 
 // unfollowed returns the work after an event without invocations, if the decision includes what follows. The end of a
 // wait follows later.
-func (d *decision) unfollowed(e entities.Event, work []message.Message) []message.Message {
+func (d *decision) unfollowed(e *entities.Event, work []message.Message) []message.Message {
 	if !d.follows || e.Type == entities.EventWaitCreated {
 		return work
 	}

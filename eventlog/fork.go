@@ -38,7 +38,7 @@ func checkKept(kept []entities.Event, children []Request) error {
 		case e.Type == entities.EventCancelRequested:
 			return &entities.ForkRefusedError{Reason: entities.ForkCancelling, Seq: e.Seq, Text: fmt.Sprintf(
 				"event %d has asked the run to cancel: go on from an earlier event, %d at most", e.Seq, e.Seq-1)}
-		case (Request{Type: e.Type}).endsRun():
+		case (&Request{Type: e.Type}).endsRun():
 			return entities.Invalid("event %d has ended the run: go on from an earlier event, %d at most", e.Seq, e.Seq-1)
 		}
 	}
@@ -79,7 +79,7 @@ func (s *Snapshot) checkOpen(e entities.Event, children []Request) error {
 func foldKept(project entities.Project, kept []entities.Event) *Snapshot {
 	s := NewSnapshot(project)
 	for _, e := range kept {
-		s.Apply(e)
+		s.Apply(&e)
 	}
 	return s
 }
@@ -96,7 +96,7 @@ func (s *Snapshot) openSteps(log []entities.Event) []entities.Event {
 }
 
 // keptTokens returns the tokens that a fork needs, in order.
-func (r Request) keptTokens() []string {
+func (r *Request) keptTokens() []string {
 	var tokens []string
 	if len(r.Kept) > 0 {
 		for _, hook := range foldKept("", r.Kept).Hooks {
@@ -108,7 +108,7 @@ func (r Request) keptTokens() []string {
 }
 
 // fork decides on a run_created that keeps the events of another run.
-func (d *decision) fork(f facts, r Request, now time.Time) Outcome {
+func (d *decision) fork(f facts, r *Request, now time.Time) Outcome {
 	if err := f.checkTransition(r, now); err != nil {
 		return Outcome{Err: err}
 	}
@@ -126,7 +126,7 @@ func (d *decision) fork(f facts, r Request, now time.Time) Outcome {
 	*d.after = *after
 	first := events[0]
 	first.CreatedAt = now // the time of its work counts from the fork
-	d.events, d.messages = append(d.events, events...), append(d.messages, nextWork(after.Run, first)...)
+	d.events, d.messages = append(d.events, events...), append(d.messages, nextWork(after.Run, &first)...)
 	d.messages = append(d.messages, after.reopen(events, now)...)
 	d.messages = append(d.messages, r.Messages...)
 	return Outcome{Result: resultOf(d.after, now, &events[0], r, Result{})}
@@ -134,7 +134,7 @@ func (d *decision) fork(f facts, r Request, now time.Time) Outcome {
 
 // forkEvents returns the events with which a fork begins. The time that its open steps have is as long as it was, and
 // what was to be executed by the deployment of the original is by that of the fork.
-func (r Request) forkEvents(now time.Time) []entities.Event {
+func (r *Request) forkEvents(now time.Time) []entities.Event {
 	events := slices.Clone(r.Kept)
 	fork := *r.Data.Fork
 	fork.Events, fork.At = int64(len(events)), now
@@ -171,7 +171,7 @@ func (s *Snapshot) reopen(log []entities.Event, now time.Time) []message.Message
 		retry := s.Steps[entities.StepID(e.CorrelationID)].RetryAfter
 		switch {
 		case e.Data.Step != nil:
-			list = append(list, stepWork(s.Run, e)...)
+			list = append(list, stepWork(s.Run, &e)...)
 		case retry != nil:
 			m := work(s.Run, message.WorkStep, e.CorrelationID)
 			m.DeploymentID, m.Topic, m.New, m.Delay = "", e.Data.StepName, true, max(0, retry.Sub(now))
@@ -193,7 +193,7 @@ func (s *Snapshot) reopen(log []entities.Event, now time.Time) []message.Message
 // It fails with an [entities.ForkRefusedError] if the run has undone steps since.
 func BeforeFailure(log []entities.Event) (int, error) {
 	end := slices.IndexFunc(log, func(e entities.Event) bool {
-		return (Request{Type: e.Type}).endsRun() || e.Type == entities.EventCancelRequested
+		return (&Request{Type: e.Type}).endsRun() || e.Type == entities.EventCancelRequested
 	})
 	if end >= 0 {
 		log = log[:end]

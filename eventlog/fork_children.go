@@ -95,7 +95,7 @@ func startAnew(created, first entities.Event, now time.Time) Request {
 }
 
 // children returns the requests that start the children of a fork with it, below it.
-func (r Request) children() []Request {
+func (r *Request) children() []Request {
 	var list []Request
 	for _, start := range r.Children {
 		child := *start.Child
@@ -108,7 +108,7 @@ func (r Request) children() []Request {
 
 // ownDeployment returns the deployment of what a fork executes that was for the given one: its own for that of the
 // original.
-func (r Request) ownDeployment(id string) string {
+func (r *Request) ownDeployment(id string) string {
 	if id == r.Kept[0].Data.DeploymentID {
 		return r.Data.DeploymentID
 	}
@@ -117,7 +117,7 @@ func (r Request) ownDeployment(id string) string {
 
 // keptStep returns the event with which a fork that the decision creates has kept the step of a request to create it;
 // nil for any other request.
-func (d *decision) keptStep(r Request) *entities.Event {
+func (d *decision) keptStep(r *Request) *entities.Event {
 	if r.Type != entities.EventStepCreated || d.before.Run != nil || d.after.Run == nil || d.after.Run.ForkSeq == 0 {
 		return nil
 	}
@@ -126,7 +126,7 @@ func (d *decision) keptStep(r Request) *entities.Event {
 
 // startAnew decides on a request that starts a child run of a fork anew; see [Request.Children]. The event that has
 // created its step names it already.
-func (d *decision) startAnew(f facts, r Request, created *entities.Event, now time.Time) Outcome {
+func (d *decision) startAnew(f facts, r *Request, created *entities.Event, now time.Time) Outcome {
 	if taken, ok := errors.AsType[*entities.KeyTakenError](r.refused); ok {
 		return Outcome{Err: &entities.ForkRefusedError{
 			Reason: entities.ForkChildKey, Seq: created.Seq, Holder: taken.RunID, Text: fmt.Sprintf(

@@ -139,7 +139,7 @@ func TestForksLockTokensInOrder(t *testing.T) {
 	for i := range kept {
 		kept[i].Data.Token = kept[i].CorrelationID
 	}
-	if tokens := (Request{Kept: kept}).keptTokens(); len(tokens) != 20 || !slices.IsSorted(tokens) {
+	if tokens := (&Request{Kept: kept}).keptTokens(); len(tokens) != 20 || !slices.IsSorted(tokens) {
 		t.Errorf("the tokens are locked in the order %q", tokens)
 	}
 }

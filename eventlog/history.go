@@ -19,7 +19,7 @@ type pastEvent struct {
 }
 
 // needsHistory reports whether the decision on the request depends on the history of its correlation ID.
-func (r Request) needsHistory() bool {
+func (r *Request) needsHistory() bool {
 	switch r.Type {
 	case entities.EventHookCreated, entities.EventHookReceived, entities.EventAttrSet:
 		return true
@@ -44,7 +44,7 @@ func (h history) load(b *pgx.Batch, runID entities.RunID, id string) {
 }
 
 // note adds an event that is appended by the same call, for later requests of the call.
-func (h history) note(e entities.Event) {
+func (h history) note(e *entities.Event) {
 	switch kind := e.Type.Kind(); {
 	case h == nil || e.CorrelationID == "":
 	case kind == entities.KindHook && e.Type != entities.EventHookReceived, e.Type == entities.EventAttrSet,

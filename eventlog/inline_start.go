@@ -192,7 +192,8 @@ func (d *decision) recordInvocation(s *InlineStart, now time.Time) {
 			SpecVersion: entities.SpecDriven, Once: true,
 		})
 	}
-	for _, r := range requests {
+	for i := range requests {
+		r := &requests[i]
 		if d.add(facts{Snapshot: d.after}, r, now).Err != nil {
 			return
 		}
@@ -222,7 +223,7 @@ func (d *decision) recordAttempt(s *InlineStart, now time.Time) {
 		return
 	}
 	created := d.events[i]
-	o := d.add(facts{Snapshot: d.after}, Request{
+	o := d.add(facts{Snapshot: d.after}, &Request{
 		RunID: s.RunID, Type: entities.EventStepStarted, CorrelationID: s.Subject, SpecVersion: entities.SpecDriven,
 		Data: entities.EventData{StepName: created.Data.StepName},
 	}, now)

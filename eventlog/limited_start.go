@@ -109,7 +109,7 @@ func (s limitedStarts) tried(project entities.Project, start limit.Start, now ti
 // returns nil if the run has none, and reports false if the limits must decide in a transaction that locks them.
 func (l *Log) limitedStart(c *call, exists bool) (s *limit.OptimisticStart, ok bool) {
 	if exists || len(c.requests) != 1 || c.requests[0].Type != entities.EventRunCreated {
-		return nil, !slices.ContainsFunc(c.requests, Request.isLimited)
+		return nil, !anyOf(c.requests, (*Request).isLimited)
 	}
 	r := c.requests[0]
 	policy, known := l.limited.policies.Get(workflowKey{c.project, r.Data.WorkflowName})

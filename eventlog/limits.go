@@ -37,10 +37,11 @@ type policies map[string]*limit.Policy
 // run, so a policy counts for each run that starts after it was put.
 func (c *call) loadPolicies(b *pgx.Batch, exists bool) policies {
 	found := policies{}
-	for _, r := range c.requests {
+	for i := range c.requests {
+		r := &c.requests[i]
 		switch {
 		case r.Child != nil:
-			r = *r.Child
+			r = r.Child
 		case exists:
 			continue
 		}
@@ -54,8 +55,9 @@ func (c *call) loadPolicies(b *pgx.Batch, exists bool) policies {
 
 // apply returns the requests with the limits and the priority that policies give the runs that they create.
 func (p policies) apply(requests []Request) ([]Request, error) {
-	for i, r := range requests {
-		changed, err := p.applyTo(r)
+	for i := range requests {
+		r := &requests[i]
+		changed, err := p.applyTo(*r)
 		if err != nil {
 			return nil, &RefusedError{i, err}
 		}
@@ -102,12 +104,14 @@ func (p policies) applyTo(r Request) (Request, error) {
 // createFirst creates the run of the run_started that carryOut refused with errCreateFirst. That somebody else has
 // created it is no error.
 func (l *Log) createFirst(ctx context.Context, c call) error {
-	for _, r := range c.requests {
+	for i := range c.requests {
+		r := &c.requests[i]
 		if !r.createsRun() {
 			continue
 		}
-		r.Type, r.RunID = entities.EventRunCreated, c.runID
-		_, err := l.Append(ctx, c.project, r)
+		first := *r
+		first.Type, first.RunID = entities.EventRunCreated, c.runID
+		_, err := l.Append(ctx, c.project, first)
 		if errors.Is(err, entities.ErrConflict) {
 			err = nil
 		}
@@ -117,18 +121,18 @@ func (l *Log) createFirst(ctx context.Context, c call) error {
 }
 
 // isLimited reports whether the request creates a run that needs slots of limits.
-func (r Request) isLimited() bool {
+func (r *Request) isLimited() bool {
 	return len(r.Data.Limits) > 0 || r.Child != nil && len(r.Child.Data.Limits) > 0
 }
 
 // limitsSteps reports whether the request creates a run with limits for its steps.
-func (r Request) limitsSteps() bool {
+func (r *Request) limitsSteps() bool {
 	return len(r.Data.StepLimits) > 0 || r.Child != nil && len(r.Child.Data.StepLimits) > 0
 }
 
 // withLimits returns what the request says about a step. If the server executes it, that has the limits that the
 // request names, and those that the policy of the workflow gives the step.
-func (f facts) withLimits(r Request) *entities.StepSpec {
+func (f facts) withLimits(r *Request) *entities.StepSpec {
 	if r.Type != entities.EventStepCreated || r.Data.Step == nil || r.Data.Step.DeploymentID == "" {
 		return r.Data.Step
 	}
@@ -144,7 +148,7 @@ func (f facts) withLimits(r Request) *entities.StepSpec {
 }
 
 // newStep returns what the request says about the step that it creates, with all of its limits; nil if it creates none.
-func (f facts) newStep(r Request) *entities.StepSpec {
+func (f facts) newStep(r *Request) *entities.StepSpec {
 	if _, exists := f.Steps[entities.StepID(r.CorrelationID)]; exists || f.Run == nil {
 		return nil
 	}
@@ -153,7 +157,8 @@ func (f facts) newStep(r Request) *entities.StepSpec {
 
 // stepUses returns the limits of the steps that the requests create: those that they name, and all.
 func (f facts) stepUses(requests []Request) (named, all []entities.LimitUse) {
-	for _, r := range requests {
+	for i := range requests {
+		r := &requests[i]
 		if spec := f.newStep(r); spec != nil {
 			named, all = append(named, r.Data.Step.Limits...), append(all, spec.Limits...)
 		}
@@ -164,7 +169,8 @@ func (f facts) stepUses(requests []Request) (named, all []entities.LimitUse) {
 // mustGateSteps reports whether a step that the requests create may share the slots of its run or of its ancestors, or
 // needs too many limits.
 func (f facts) mustGateSteps(requests []Request) bool {
-	for _, r := range requests {
+	for i := range requests {
+		r := &requests[i]
 		if spec := f.newStep(r); spec != nil && len(spec.Limits) > limit.MaxUses {
 			return true
 		}
@@ -196,7 +202,8 @@ func (c *call) openStepGate(ctx context.Context, tx pgx.Tx, f *facts) (*stepGate
 	if err := pg.SendQueued(ctx, tx, &b); err != nil {
 		return nil, err
 	}
-	for i, r := range c.requests {
+	for i := range c.requests {
+		r := &c.requests[i]
 		if spec := f.newStep(r); spec != nil {
 			if err := g.check(r.Data.Step.Limits, spec.Limits); err != nil {
 				return nil, &RefusedError{i, err}
@@ -289,7 +296,8 @@ func (l *Log) openGate(ctx context.Context, tx pgx.Tx, c *call, f *facts) (*admi
 
 // uses returns the limits of the runs that the call creates, and the parent that they have, if any.
 func (c *call) uses(exists bool) (uses []entities.LimitUse, parent entities.RunID, err error) {
-	for _, r := range c.requests {
+	for i := range c.requests {
+		r := &c.requests[i]
 		switch {
 		case r.Child != nil && len(r.Child.Data.Limits) > 0:
 			uses, parent = append(uses, r.Child.Data.Limits...), c.runID
@@ -310,7 +318,8 @@ func (a *admission) share(requests []Request) []Request {
 		return requests
 	}
 	requests = slices.Clone(requests)
-	for i, r := range requests {
+	for i := range requests {
+		r := &requests[i]
 		if r.Child != nil {
 			child := *r.Child
 			child.Data.Limits = a.unshared(child.Data)

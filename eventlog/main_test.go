@@ -328,7 +328,7 @@ func (f *fixture) exec(t tb, sql string, args ...any) {
 func fold(events []entities.Event) *Snapshot {
 	s := NewSnapshot(home)
 	for _, e := range events {
-		s.Apply(e)
+		s.Apply(&e)
 	}
 	return s
 }

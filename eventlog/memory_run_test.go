@@ -35,7 +35,7 @@ func newMemoryRun(t tb, before ...Request) *memoryRun {
 func (s *memoryRun) facts(r Request) facts {
 	f := facts{Snapshot: s.snapshot, history: history{}}
 	for _, e := range s.log {
-		f.history.note(e)
+		f.history.note(&e)
 	}
 	for _, e := range s.log {
 		if e.Type == r.Type && (r.Type == entities.EventRunStarted ||
@@ -71,14 +71,14 @@ func (s *memoryRun) facts(r Request) facts {
 // decide returns the decision on a request.
 func (s *memoryRun) decide(r Request) ([]entities.Event, error) {
 	f := s.facts(r)
-	return decideFenced(f, r, f.eventTime(s.at))
+	return decideFenced(f, &r, f.eventTime(s.at))
 }
 
 // append decides on a request and appends the events.
 func (s *memoryRun) append(r Request) ([]entities.Event, error) {
 	events, err := s.decide(r)
 	for _, e := range events {
-		s.snapshot.Apply(e)
+		s.snapshot.Apply(&e)
 	}
 	s.log = append(s.log, events...)
 	return events, err

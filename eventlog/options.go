@@ -147,9 +147,10 @@ type call struct {
 
 // validate checks the requests as far as that needs no database, and truncates their times to milliseconds.
 func (c call) validate() error {
-	for i, r := range c.requests {
-		c.requests[i] = r.truncated()
-		if err := c.requests[i].validate(c.now); err != nil {
+	for i := range c.requests {
+		r := &c.requests[i]
+		r.truncate()
+		if err := r.validate(c.now); err != nil {
 			return &RefusedError{i, err}
 		}
 	}
@@ -159,7 +160,8 @@ func (c call) validate() error {
 // events returns how many events the call appends, about.
 func (c call) events() int {
 	n := len(c.requests)
-	for _, r := range c.requests {
+	for i := range c.requests {
+		r := &c.requests[i]
 		n += len(r.Kept)
 	}
 	return n

@@ -177,7 +177,7 @@ func (q *quota) limits() admin.Limits {
 }
 
 // startsRun reports whether the request creates its run if that does not exist.
-func (r Request) startsRun() bool { return r.Type == entities.EventRunCreated || r.createsRun() }
+func (r *Request) startsRun() bool { return r.Type == entities.EventRunCreated || r.createsRun() }
 
 // admit refuses a decision that creates its run, or the one that this continues as, beyond a limit with a
 // *[admin.QuotaError]. If the run is below a root, that must be loaded.

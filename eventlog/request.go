@@ -92,7 +92,7 @@ type FirstAttempt struct {
 
 // nextWork returns the messages to enqueue after an event of the request. The server waits for its attempt at a step
 // that the function has tried first. A parent that has ended gets no report.
-func (r Request) nextWork(run *entities.Run, e entities.Event) []message.Message {
+func (r *Request) nextWork(run *entities.Run, e *entities.Event) []message.Message {
 	messages := nextWork(run, e)
 	if r.ParentEnded {
 		return slices.DeleteFunc(messages, func(m message.Message) bool { return m.Work == message.WorkReport })
@@ -112,19 +112,19 @@ func (r Request) nextWork(run *entities.Run, e entities.Event) []message.Message
 
 // createsRun reports whether a run_started carries the data of a run_created, so that it can make up for one that got
 // lost (protocol §3.5).
-func (r Request) createsRun() bool {
+func (r *Request) createsRun() bool {
 	return r.Type == entities.EventRunStarted &&
 		r.Data.DeploymentID != "" && r.Data.WorkflowName != "" && len(r.Payload) > 0
 }
 
 // createsStep reports whether a step_started carries the input of its step, and so creates the step too (protocol
 // §3.7).
-func (r Request) createsStep() bool {
+func (r *Request) createsStep() bool {
 	return r.Type == entities.EventStepStarted && r.Data.StepName != "" && len(r.Payload) > 0
 }
 
 // endsRun reports whether the request ends its run.
-func (r Request) endsRun() bool {
+func (r *Request) endsRun() bool {
 	switch r.Type {
 	case entities.EventRunCompleted, entities.EventRunFailed, entities.EventRunCancelled:
 		return true
@@ -133,16 +133,27 @@ func (r Request) endsRun() bool {
 	}
 }
 
+// anyOf reports whether one of the requests has a property. They are large, and not copied.
+func anyOf(requests []Request, has func(*Request) bool) bool {
+	for i := range requests {
+		if has(&requests[i]) {
+			return true
+		}
+	}
+	return false
+}
+
 // isMarked reports whether the request may repeat one that the log has already.
-func (r Request) isMarked() bool { return len(r.Mark) > 0 }
+func (r *Request) isMarked() bool { return len(r.Mark) > 0 }
 
 // markKey identifies what the request repeats.
-func (r Request) markKey() string {
+func (r *Request) markKey() string {
 	return strings.Join([]string{string(r.Type), r.CorrelationID, string(r.Mark)}, "\x00")
 }
 
-// truncated returns the request with its times in UTC, truncated to milliseconds, the precision of the protocol.
-func (r Request) truncated() Request {
+// truncate makes the times of the request UTC, and truncates them to milliseconds, the precision of the protocol. What
+// it points to stays as it is.
+func (r *Request) truncate() {
 	for _, t := range r.times() {
 		if *t != nil {
 			ms := (*t).UTC().Truncate(time.Millisecond)
@@ -150,20 +161,22 @@ func (r Request) truncated() Request {
 		}
 	}
 	if r.Child != nil {
-		child := r.Child.truncated()
+		child := *r.Child
+		child.truncate()
 		r.Child = &child
 	}
 	if r.Continue != nil {
 		c := *r.Continue
-		c.Next = c.Next.truncated()
+		c.Next.truncate()
 		r.Continue = &c
 	}
 	if r.First != nil {
 		first := *r.First
-		first.Data = Request{Data: first.Data}.truncated().Data
+		of := Request{Data: first.Data}
+		of.truncate()
+		first.Data = of.Data
 		r.First = &first
 	}
-	return r
 }
 
 // times returns the times that the request may have. Those that it has not are nil.
@@ -176,7 +189,7 @@ func (r *Request) times() [9]**time.Time {
 }
 
 // validate checks the request as far as that does not depend on the run.
-func (r Request) validate(now time.Time) error {
+func (r *Request) validate(now time.Time) error {
 	if !slices.Contains(entities.EventTypes, r.Type) || r.Type == entities.EventHookConflict { // only the server writes it
 		return entities.Invalid("clients cannot write events of type %q", r.Type)
 	}
@@ -200,7 +213,7 @@ func (r Request) validate(now time.Time) error {
 		}
 	}
 	if r.First != nil {
-		if err := (Request{Data: r.First.Data}).checkStorable(); err != nil {
+		if err := (&Request{Data: r.First.Data}).checkStorable(); err != nil {
 			return err
 		}
 	}
@@ -214,7 +227,7 @@ func (r Request) validate(now time.Time) error {
 }
 
 // checkData checks the fields that an event of the type must have.
-func (r Request) checkData(now time.Time) error {
+func (r *Request) checkData(now time.Time) error {
 	switch r.Type {
 	case entities.EventRunCreated:
 		return checkCreation(r, now)
@@ -251,7 +264,7 @@ func (r Request) checkData(now time.Time) error {
 // maxTokenRetention is how far ahead a hook's token may be reserved.
 const maxTokenRetention = 30 * 24 * time.Hour
 
-func checkCreation(r Request, now time.Time) error {
+func checkCreation(r *Request, now time.Time) error {
 	if err := entities.ValidateNewRunID(r.RunID, now); err != nil && !r.Reserved {
 		return err
 	}
@@ -266,7 +279,7 @@ func checkCreation(r Request, now time.Time) error {
 }
 
 // checkStorable checks that Postgres can store all texts and times that a client can send.
-func (r Request) checkStorable() error {
+func (r *Request) checkStorable() error {
 	for _, text := range [...]struct{ what, value string }{
 		{"deploymentId", r.Data.DeploymentID},
 		{"workflowName", r.Data.WorkflowName},

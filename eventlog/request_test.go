@@ -31,7 +31,8 @@ var allEvents = []entities.EventType{
 func TestMinimalRequestsAreValid(t *testing.T) {
 	t.Parallel()
 	for _, event := range allEvents {
-		if err := minimalRequest(event).validate(day); err != nil {
+		r := minimalRequest(event)
+		if err := r.validate(day); err != nil {
 			t.Errorf("%s: got error %v, want none", event, err)
 		}
 	}
@@ -40,7 +41,8 @@ func TestMinimalRequestsAreValid(t *testing.T) {
 func TestServerOnlyEventTypesAreInvalid(t *testing.T) {
 	t.Parallel()
 	for _, event := range []entities.EventType{"hook_conflict", "step_exploded", "", "RUN_CREATED"} {
-		if err := on(theRun, event, "some_1").validate(day); !errors.Is(err, entities.ErrInvalid) {
+		r := on(theRun, event, "some_1")
+		if err := r.validate(day); !errors.Is(err, entities.ErrInvalid) {
 			t.Errorf("%q: got error %v, want ErrInvalid", event, err)
 		}
 	}

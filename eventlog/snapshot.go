@@ -43,7 +43,7 @@ func (s *Snapshot) clone() *Snapshot {
 // Apply folds the next event of the run's log into the snapshot. It checks nothing: the event must be a decided one.
 // Rows are written, verified and rebuilt by this fold alone (I2). Nothing of it points into the event, which is large,
 // and would be copied to the heap.
-func (s *Snapshot) Apply(e entities.Event) {
+func (s *Snapshot) Apply(e *entities.Event) {
 	if e.Type == entities.EventRunCreated {
 		s.createRun(e)
 	}
@@ -73,7 +73,7 @@ func (s *Snapshot) CheckNext(e entities.Event, claimed bool) error {
 	if claimed {
 		f.history = history{r.CorrelationID: {{Type: entities.EventHookCreated}}}
 	}
-	err := f.checkTransition(r, e.CreatedAt)
+	err := f.checkTransition(&r, e.CreatedAt)
 	if err == nil && e.Type == entities.EventAttrSet {
 		_, err = entities.MergeAttributes(s.Run.Attributes, e.Data.Changes, true)
 	}
@@ -83,7 +83,7 @@ func (s *Snapshot) CheckNext(e entities.Event, claimed bool) error {
 	return err
 }
 
-func (s *Snapshot) createRun(e entities.Event) {
+func (s *Snapshot) createRun(e *entities.Event) {
 	s.Run = &entities.Run{
 		ID: e.RunID, Project: s.Project, Status: entities.RunPending, SpecVersion: e.SpecVersion,
 		DeploymentID: e.Data.DeploymentID, WorkflowName: e.Data.WorkflowName,
@@ -99,7 +99,7 @@ func (s *Snapshot) createRun(e entities.Event) {
 	}
 }
 
-func (s *Snapshot) applyToRun(e entities.Event) {
+func (s *Snapshot) applyToRun(e *entities.Event) {
 	run := s.Run
 	switch e.Type {
 	case entities.EventRunStarted:
@@ -132,7 +132,7 @@ func (s *Snapshot) applyToRun(e entities.Event) {
 
 // end applies a terminal event: it deletes the run's waits, and its hooks with their tokens, except hooks whose token
 // is retained. A second run_cancelled changes nothing.
-func (s *Snapshot) end(status entities.RunStatus, e entities.Event) {
+func (s *Snapshot) end(status entities.RunStatus, e *entities.Event) {
 	if s.Run.Status.Ended() {
 		return
 	}
@@ -148,7 +148,7 @@ func (s *Snapshot) end(status entities.RunStatus, e entities.Event) {
 	}
 }
 
-func (s *Snapshot) applyToStep(e entities.Event) {
+func (s *Snapshot) applyToStep(e *entities.Event) {
 	id := entities.StepID(e.CorrelationID)
 	step := s.Steps[id]
 	step.UpdatedAt = e.CreatedAt
@@ -186,7 +186,7 @@ func (s *Snapshot) applyToStep(e entities.Event) {
 	s.Steps[id] = step
 }
 
-func (s *Snapshot) applyToHook(e entities.Event) {
+func (s *Snapshot) applyToHook(e *entities.Event) {
 	id := entities.HookID(e.CorrelationID)
 	switch e.Type {
 	case entities.EventHookCreated:
@@ -204,7 +204,7 @@ func (s *Snapshot) applyToHook(e entities.Event) {
 	}
 }
 
-func (s *Snapshot) applyToWait(e entities.Event) {
+func (s *Snapshot) applyToWait(e *entities.Event) {
 	if s.Run.Status.Ended() {
 		return // which has deleted its waits
 	}

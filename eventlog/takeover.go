@@ -18,12 +18,13 @@ import (
 // who has it (protocol §3.16).
 
 // forces reports whether the request may take a token over.
-func (r Request) forces() bool { return r.Type == entities.EventHookCreated && r.Data.Force }
+func (r *Request) forces() bool { return r.Type == entities.EventHookCreated && r.Data.Force }
 
 // lockHolders queues the locks that a takeover needs, before all others, and adds the runs that they are on.
 func (c call) lockHolders(b *pgx.Batch, locked map[entities.RunID]bool) {
 	var tokens []string
-	for _, r := range c.requests {
+	for i := range c.requests {
+		r := &c.requests[i]
 		if r.forces() {
 			tokens = append(tokens, r.Data.Token)
 		}
@@ -39,7 +40,8 @@ func (c call) lockHolders(b *pgx.Batch, locked map[entities.RunID]bool) {
 func (c call) readVictims(ctx context.Context, tx pgx.Tx, f *facts) error {
 	read := map[entities.RunID]*Snapshot{}
 	var b pgx.Batch
-	for _, r := range c.requests {
+	for i := range c.requests {
+		r := &c.requests[i]
 		holder := f.holders[r.Data.Token]
 		if !r.forces() || holder == nil || holder.RunID == c.runID {
 			continue
@@ -87,14 +89,14 @@ func claimOf(victim *entities.Run, hook entities.HookID) *entities.HookClaim {
 }
 
 // takeOver adds to the decision what a hook_created that takes a token over writes to the victim's log.
-func (d *decision) takeOver(f facts, e entities.Event, now time.Time) {
+func (d *decision) takeOver(f facts, e *entities.Event, now time.Time) {
 	from := e.Data.ForceClaimedFrom
 	if from == nil {
 		return
 	}
 	victim := f.victims[from.RunID]
 	of := facts{Snapshot: victim.after}
-	lost := of.newEvent(Request{
+	lost := of.newEvent(&Request{
 		RunID: from.RunID, Type: entities.EventHookDisposed, CorrelationID: string(from.HookID),
 		SpecVersion: victim.after.Run.SpecVersion, Data: entities.EventData{
 			Token: e.Data.Token, ForceClaimedBy: &entities.HookRef{RunID: e.RunID, HookID: entities.HookID(e.CorrelationID)},
@@ -103,7 +105,7 @@ func (d *decision) takeOver(f facts, e entities.Event, now time.Time) {
 	if len(victim.events) == 0 {
 		d.victims = append(d.victims, victim)
 	}
-	victim.after.Apply(lost)
+	victim.after.Apply(&lost)
 	victim.events = append(victim.events, lost)
 	delete(f.holders, e.Data.Token)
 }

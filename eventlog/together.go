@@ -48,7 +48,7 @@ func (c call) joins() bool {
 }
 
 // isPlainResult reports whether the request is the result of a step and nothing else.
-func (r Request) isPlainResult() bool {
+func (r *Request) isPlainResult() bool {
 	return (r.Type == entities.EventStepCompleted || r.Type == entities.EventStepFailed) && !r.InBand && !r.Data.Late &&
 		!r.Data.Cancelled && !r.isMarked() && len(r.Messages) == 0
 }

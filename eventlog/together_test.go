@@ -217,7 +217,7 @@ func TestDivide(t *testing.T) {
 	m := newMemoryRun(t, created, started)
 	requests := []Request{on(theRun, "step_created", "a"), on(theRun, "step_created", "b"), on(theRun, "step_created", "c")}
 	d := decideAll(facts{Snapshot: m.snapshot}, requests[:2], day)
-	d.add(facts{Snapshot: d.after}, requests[2], day)
+	d.add(facts{Snapshot: d.after}, &requests[2], day)
 	all := []*joined{{}, {}}
 	d.divide(all)
 	for i, want := range [][]string{{"a", "c"}, {"b"}} {

@@ -51,7 +51,8 @@ type below struct {
 
 // rootOf returns below which root the call starts runs; none if it starts a root.
 func (c *call) rootOf(f facts) entities.RunID {
-	for _, r := range c.requests {
+	for i := range c.requests {
+		r := &c.requests[i]
 		switch {
 		case r.Child != nil:
 			root, _ := c.parent(f).Descend()
@@ -88,7 +89,8 @@ func (s *newStart) load(b *pgx.Batch, q *quotas, c *call, f facts) {
 	t.mu.Unlock()
 	store.LoadTree(b, c.project, root, stale, s.quota.limits().Descendants(), &s.below.read)
 	s.holders = map[store.UniqueKey]entities.RunID{}
-	for _, r := range c.requests {
+	for i := range c.requests {
+		r := &c.requests[i]
 		if key := r.childKey(); key.Key != "" {
 			store.LoadHolder(b, c.project, key, s.holders)
 		}
@@ -96,7 +98,7 @@ func (s *newStart) load(b *pgx.Batch, q *quotas, c *call, f facts) {
 }
 
 // childKey returns the unique key of the run that the request starts for its run; none if it has none.
-func (r Request) childKey() store.UniqueKey {
+func (r *Request) childKey() store.UniqueKey {
 	if r.Child == nil {
 		return store.UniqueKey{}
 	}
@@ -159,7 +161,8 @@ func (s *newStart) placeChildren(c *call, f facts) error {
 		return nil
 	}
 	requests := c.requests
-	for i, r := range requests {
+	for i := range requests {
+		r := &requests[i]
 		if _, exists := f.Steps[entities.StepID(r.CorrelationID)]; exists || r.Child == nil {
 			continue
 		}

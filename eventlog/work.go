@@ -11,7 +11,7 @@ import (
 
 // nextWork returns the messages to enqueue after an event, if the server continues the run: after every event that lets
 // the run make progress, the run is invoked. Run is the run after the event.
-func nextWork(run *entities.Run, e entities.Event) []message.Message {
+func nextWork(run *entities.Run, e *entities.Event) []message.Message {
 	if run.Driver != entities.DriverServer {
 		return nil
 	}
@@ -64,7 +64,7 @@ func invocation(run *entities.Run, delay time.Duration) message.Message {
 
 // firstWork returns the messages of a new run: its first invocation, and its deadline if it has one. A child that its
 // parent waits for does not count as one that begins: behind a backlog of new runs, its parent would never end.
-func firstWork(run *entities.Run, e entities.Event) []message.Message {
+func firstWork(run *entities.Run, e *entities.Event) []message.Message {
 	first := invocation(run, 0)
 	first.New = true
 	first.BeginsRun = run.ParentID == "" || run.Detached
@@ -82,7 +82,7 @@ func firstWork(run *entities.Run, e entities.Event) []message.Message {
 
 // stepWork returns the message that has a step executed. A step that its function executes itself, or that is a child
 // run, has none.
-func stepWork(run *entities.Run, e entities.Event) []message.Message {
+func stepWork(run *entities.Run, e *entities.Event) []message.Message {
 	if e.Data.Step == nil || e.Data.Step.DeploymentID == "" {
 		return nil
 	}
@@ -97,7 +97,7 @@ func stepWork(run *entities.Run, e entities.Event) []message.Message {
 
 // lastWork returns the messages of a run that has just ended: to cancel its other work and its children, and to
 // report the end to its parent. The parent of a run that continues as another one waits for that.
-func lastWork(run *entities.Run, e entities.Event) []message.Message {
+func lastWork(run *entities.Run, e *entities.Event) []message.Message {
 	if run.EndSeq != e.Seq {
 		return nil // the run had already ended
 	}
@@ -112,7 +112,7 @@ func lastWork(run *entities.Run, e entities.Event) []message.Message {
 
 // triggered returns the messages for the triggers that wait for the event: the one that has ended the run, unless it
 // continues as another one.
-func (f facts) triggered(run *entities.Run, e entities.Event) []message.Message {
+func (f facts) triggered(run *entities.Run, e *entities.Event) []message.Message {
 	var list []message.Message
 	if run.ContinuedAs != "" {
 		return nil

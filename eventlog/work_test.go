@@ -18,7 +18,7 @@ func TestNewWork(t *testing.T) {
 		entities.EventHookReceived: false, entities.EventWaitCreated: false, entities.EventCancelRequested: false,
 		entities.EventRunCompleted: false,
 	} {
-		list := nextWork(&run, entities.Event{Type: typ, Seq: 9, CorrelationID: "a", CreatedAt: now, Data: entities.EventData{
+		list := nextWork(&run, &entities.Event{Type: typ, Seq: 9, CorrelationID: "a", CreatedAt: now, Data: entities.EventData{
 			Step: &entities.StepSpec{DeploymentID: "shop"}, ForcedAt: &now, ResumeAt: &now,
 		}})
 		if len(list) == 0 {

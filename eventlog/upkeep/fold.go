@@ -184,7 +184,7 @@ func (f *logFold) add(e entities.Event) error {
 		f.endGroup()
 	}
 	if f.isLegal(f.group, e) {
-		f.group.Apply(e)
+		f.group.Apply(&e)
 		f.claimed = f.claimed || e.Type == entities.EventHookCreated || e.Type == entities.EventHookConflict
 	}
 	return nil
@@ -216,9 +216,10 @@ func (f *logFold) addToRun(e entities.Event) {
 	if !f.isLegal(f.run, e) {
 		return
 	}
-	f.run.Apply(e)
+	f.run.Apply(&e)
 	if f.end == nil && f.run.Run.Status.Ended() {
-		f.end = &e
+		end := e // alone, since the event is large, and would be copied to the heap
+		f.end = &end
 	}
 }
 
@@ -248,7 +249,7 @@ func (f *logFold) startGroup(id string) error {
 // endGroup applies the end of the run to the current group: it releases hooks and waits.
 func (f *logFold) endGroup() {
 	if !f.group.Run.Status.Ended() {
-		f.group.Apply(*f.end)
+		f.group.Apply(f.end)
 	}
 }
 

@@ -167,7 +167,7 @@ func (in *importer) addEvent(e entities.Event) error {
 		}
 		// Events refer to the run's row. deriveRows rewrites it at the end.
 		s := eventlog.NewSnapshot(in.run.Project)
-		s.Apply(e)
+		s.Apply(&e)
 		store.InsertRun(pg.Batch{Batch: &in.batch}, s.Run)
 	}
 	eventlog.QueueImport(&in.batch, in.run.Project, e)

@@ -219,7 +219,7 @@ func (f *fixture) events(t *testing.T, id entities.RunID) []entities.Event {
 func fold(events []entities.Event) *eventlog.Snapshot {
 	s := eventlog.NewSnapshot(home)
 	for _, e := range events {
-		s.Apply(e)
+		s.Apply(&e)
 	}
 	return s
 }
