@@ -75,64 +75,56 @@ func (f facts) checkReceipt(r *Request) error {
 // permittedEvents returns the events of a request that the transition tables permit, or the reason of a refusal that
 // depends on more than statuses.
 func (f facts) permittedEvents(r *Request, at time.Time) ([]entities.Event, error) {
-	e := f.newEvent(r, at)
+	events := []entities.Event{f.newEvent(r, at)}
+	e := &events[0] // events are large, and are not copied
 	e.Data.Step = f.withLimits(r)
 	switch {
 	case r.First != nil:
-		return withFirstAttempt(e, *r.First), nil
+		return withFirstAttempt(*e, *r.First), nil
 	case r.Continue != nil:
 		e.Data.ContinuedAs, e.Payload = r.Continue.Next.RunID, []byte("null")
-		return []entities.Event{e}, nil
 	case r.refused != nil:
-		return withRefusedStart(e, r.refused)
+		return withRefusedStart(*e, r.refused)
 	case r.Output != nil:
-		return withOutput(e, r.Output), nil
+		return withOutput(*e, r.Output), nil
 	case r.Inline && f.lacksStart(r):
-		started := startOf(e)
+		started := startOf(*e)
 		e.Seq++
-		return []entities.Event{started, e}, nil
+		return []entities.Event{started, *e}, nil
 	default:
-		return f.checkedEvents(r, e, at)
+		if err := f.checkEvent(r, e, at); err != nil {
+			return nil, err
+		}
 	}
+	return events, nil
 }
 
-// checkedEvents returns the event, and what belongs to it, of a request that is its event alone.
-func (f facts) checkedEvents(r *Request, e entities.Event, at time.Time) ([]entities.Event, error) {
+// checkEvent checks the event of a request that is its event alone, and makes it what is appended.
+func (f facts) checkEvent(r *Request, e *entities.Event, at time.Time) error {
 	switch r.Type {
 	case entities.EventRunStarted:
-		return f.startedEvents(r, e.Seq, at)
+		if f.waits {
+			return &waitsError{r.RunID} // for slots of limits
+		}
+		*e = startedEvent(r, e.Seq, at)
 	case entities.EventStepStarted:
 		step := f.Steps[entities.StepID(r.CorrelationID)]
 		early := step.RetryAfter != nil && step.RetryAfter.After(at)
 		if early && !r.Early && !f.Run.Fenced() { // else its client knows when
-			return nil, &entities.NotYetError{StepID: step.ID, RetryAfter: step.RetryAfter.Sub(at)}
+			return &entities.NotYetError{StepID: step.ID, RetryAfter: step.RetryAfter.Sub(at)}
 		}
 		e.Payload = nil // the input is in step_created
 	case entities.EventHookCreated:
-		e = f.orConflict(e)
+		*e = f.orConflict(*e)
 	case entities.EventHookReceived:
-		if err := f.checkVerified(r); err != nil {
-			return nil, err
-		}
+		return f.checkVerified(r)
 	case entities.EventAttrSet:
-		if err := f.checkAttributes(r); err != nil {
-			return nil, err
-		}
+		return f.checkAttributes(r)
 	case entities.EventStoreSet:
-		if err := f.checkStore(r); err != nil {
-			return nil, err
-		}
+		return f.checkStore(r)
 	default: // the tables are enough
 	}
-	return []entities.Event{e}, nil
-}
-
-// startedEvents returns the events of a run_started, unless the run waits for slots of limits.
-func (f facts) startedEvents(r *Request, seq int64, at time.Time) ([]entities.Event, error) {
-	if f.waits {
-		return nil, &waitsError{r.RunID}
-	}
-	return []entities.Event{startedEvent(r, seq, at)}, nil
+	return nil
 }
 
 // withFirstAttempt returns a step_created and the events of the attempt that the function has made.
