@@ -108,11 +108,7 @@ func (q *Queue) DeploymentDetails(ctx context.Context, project entities.Project,
 // [message.ErrDeploymentRetired] if the workflow is a flow whose versions are all retired: no app has it; and with
 // [message.ErrIsCatalog] if it is a catalog, and no app lists it: a plan is for what its run wants.
 func (q *Queue) NewestDeployment(ctx context.Context, project entities.Project, workflow string) (Deployment, error) {
-	const isCatalog = `EXISTS (SELECT FROM catalogs c WHERE c.project = $1 AND c.name = $2)`
-	d, err := q.oneDeployment(ctx, "", `CASE WHEN `+isCatalog+`
-			THEN $2 = ANY (workflows) AND url NOT LIKE '`+contract.FlowScheme+`%'
-			ELSE $2 = ANY (workflows) OR workflows = '{}' AND NOT steps_only AND url <> '`+PulledURL+`' END
-		ORDER BY workflows = '{}', retired_at IS NOT NULL, created_at DESC, id DESC LIMIT 1`, project, workflow)
+	d, err := q.oneDeployment(ctx, "", isNewest, project, workflow)
 	if errors.Is(err, message.ErrDeploymentNotFound) {
 		var planned bool
 		if err := pg.NewPool(q.pool).QueryRow(ctx, `SELECT `+isCatalog, project, workflow).Scan(&planned); err != nil {

@@ -291,9 +291,17 @@ func (s *Server) answerStarted(
 func (s *Server) start(
 	r *request, project entities.Project, event eventlog.Request, deployment string, then ...eventlog.Request,
 ) (entities.Run, bool, error) {
-	err := s.addDeployment(r, project, &event, deployment, len(then) > 0)
-	if err == nil {
+	still, err := s.addDeployment(r, project, &event, deployment, len(then) > 0)
+	switch {
+	case err != nil:
+	case still == nil:
 		return s.Log.Start(r.ctx(), project, event, then...)
+	default:
+		run, created, err := s.Log.StartWith(r.ctx(), project, event, eventlog.AppendOptions{With: still}, then...)
+		if errors.Is(err, queue.ErrNewerDeployment) {
+			return s.start(r, project, event, deployment, then...)
+		}
+		return run, created, err
 	}
 	run, ok, before := s.Log.StartedBefore(r.ctx(), project, event)
 	if ok || before != nil {
@@ -302,11 +310,12 @@ func (s *Server) start(
 	return run, false, err
 }
 
-// addDeployment resolves the deployment of a start, and adds it to the event.
+// addDeployment resolves the deployment of a start, and adds it to the event. The start must be made with the companion,
+// unless that is nil.
 func (s *Server) addDeployment(
 	r *request, project entities.Project, event *eventlog.Request, deployment string, hasInboxes bool,
-) error {
-	d, err := s.resolveDeployment(r, project, event.Data.WorkflowName, deployment)
+) (still eventlog.Companion, err error) {
+	d, still, err := s.resolveDeployment(r, project, event.Data, deployment)
 	if err == nil && hasInboxes && strings.HasPrefix(d.URL, contract.FlowScheme) {
 		err = badField("inbox", "%s is a flow, and flows have no inboxes: give it hooks, and resume these", d.ID)
 	}
@@ -314,27 +323,32 @@ func (s *Server) addDeployment(
 		err = s.checkInput(r, project, d, event.Payload)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	event.Data.DeploymentID, event.OfApp = d.ID, !strings.HasPrefix(d.URL, contract.FlowScheme)
 	event.Messages, err = firstMessages(*event, project)
-	return err
+	return still, err
 }
 
-// resolveDeployment resolves the deployment that a request names.
+// resolveDeployment resolves the deployment that a request to start a run names. If that is the newest, it may be
+// remembered: see [queue.Queue.StartNewest]. That of a child is read, because its start has another companion.
 func (s *Server) resolveDeployment(
-	r *request, project entities.Project, workflow, name string,
-) (d queue.Deployment, err error) {
-	if err := entities.ValidateWorkflowName("workflow", workflow); err != nil {
-		return d, inField("workflow", err)
+	r *request, project entities.Project, run entities.EventData, name string,
+) (d queue.Deployment, still eventlog.Companion, err error) {
+	if err := entities.ValidateWorkflowName("workflow", run.WorkflowName); err != nil {
+		return d, nil, inField("workflow", err)
 	}
 	if name == latest {
 		name = ""
 	}
 	if err := checkIDField("deployment", name); err != nil {
-		return d, err
+		return d, nil, err
 	}
-	return s.Queue.StartDeployment(r.ctx(), project, workflow, name)
+	if name == "" && run.ParentID == "" {
+		return s.Queue.StartNewest(r.ctx(), project, run.WorkflowName)
+	}
+	d, err = s.Queue.StartDeployment(r.ctx(), project, run.WorkflowName, name)
+	return d, nil, err
 }
 
 // checkInput fails with [flow.ErrPayloadTooLarge] if a deployment is a flow that could not read the input, and with

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -123,6 +126,47 @@ func TestStartUsesNewestDeployment(t *testing.T) {
 	}
 	if again := a.post(t, "/v1/runs", body, http.StatusOK); again["id"] != first["id"] {
 		t.Errorf("got %v, want %v", again["id"], first["id"])
+	}
+}
+
+// TestRacingStartsUseTheNewestDeployment: another server registers deployments, and each start goes to one that is no
+// older than the newest at its request. A removed deployment gets no run, however lately it had some.
+func TestRacingStartsUseTheNewestDeployment(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	other := check.Value(queue.New(a.pool, migrations.DefaultSchema, a.hub))(t)
+	var newest atomic.Int64
+	put := func(n int64) {
+		id := fmt.Sprintf("v%03d", n)
+		if _, err := other.PutDeployment(t.Context(), entities.DefaultProject, id, "http://a.test", "order"); err != nil {
+			t.Error(err)
+		}
+		newest.Store(n)
+	}
+	put(0)
+	var racers sync.WaitGroup
+	for range 8 {
+		racers.Go(func() {
+			for range 25 {
+				least := newest.Load()
+				got := a.post(t, "/v1/runs", `{"workflow":"order"}`, http.StatusCreated)
+				if id := got["deployment"].(string); id < fmt.Sprintf("v%03d", least) {
+					t.Errorf("a run went to %s when v%03d was there", id, least)
+				}
+			}
+		})
+	}
+	for n := range int64(20) {
+		put(n + 1)
+	}
+	racers.Wait()
+	for n := range int64(20) {
+		if err := other.RemoveDeployment(t.Context(), entities.DefaultProject, fmt.Sprintf("v%03d", n+1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := a.post(t, "/v1/runs", `{"workflow":"order"}`, http.StatusCreated); got["deployment"] != "v000" {
+		t.Errorf("a run went to %s, which is gone", got["deployment"])
 	}
 }
 
