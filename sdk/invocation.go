@@ -84,9 +84,12 @@ func (a *App) invoke(ctx context.Context, c call) (got answer, err error) {
 			Code:    "unknown_workflow",
 		}
 	}
-	missing := slices.DeleteFunc(slices.Clone(required), func(feature string) bool {
-		return slices.Contains(c.Server.Features, feature)
-	})
+	var missing []string
+	for _, feature := range required {
+		if !slices.Contains(c.Server.Features, feature) {
+			missing = append(missing, feature)
+		}
+	}
 	if len(missing) > 0 {
 		return answer{}, &failure{Code: codeUnsupported, Message: fmt.Sprintf(
 			"the server does not offer %s, which this SDK needs: upgrade the server", strings.Join(missing, ", "))}
@@ -155,13 +158,12 @@ func (a *App) execution(d Definition, c call) (*execution, error) {
 }
 
 func (a *App) newExecution(d Definition, c call) *execution {
-	logger := a.logger.With("run", c.Run.ID, "workflow", c.Run.Workflow)
 	e := engine.New(c.Events, engine.Config{
 		Strict: a.serving.strict, Listen: listenEvery,
 		Size: func(command any) int { return grown(a.codec, sizeOf(command)) },
 		Differs: func(op *engine.Operation, logged engine.Event) {
-			logger.Warn("the input of a step is not the one in the log: make it from the workflow's input and results only",
-				"step", op.ID, "place", op.Place, "log", string(logged.Payload), "code", string(op.Input))
+			a.logger.Warn("the input of a step is not the one in the log: make it from the workflow's input and results only",
+				"run", c.Run.ID, "workflow", c.Run.Workflow, "step", op.ID, "place", op.Place, "log", string(logged.Payload), "code", string(op.Input))
 		},
 	})
 	x := &execution{

@@ -42,24 +42,23 @@ type sender struct {
 	attempt int
 	// every is how far apart requests are; 0: chunks are sent at once, before write returns.
 	every time.Duration
-	// hurry is closed when nothing more comes, and the rest is to be sent.
-	hurry    chan struct{}
-	hurrying sync.Once
 
 	mu      sync.Mutex
 	changed sync.Cond
+	// hurry is closed when nothing more comes, and the rest is to be sent. It and next are nil until something is written:
+	// most writers write nothing.
+	hurry   chan struct{}
 	next    map[string]int64 // indexes of the next chunks of a step
 	waiting []*streamWrite
 	unsent  int // bytes
 	running bool
+	ended   bool // nothing more comes
 	err     error
 }
 
 // newSender returns what sends the chunks of a writer.
 func (a *App) newSender(ctx context.Context, host *callHost, offered bool, fail func(error)) *sender {
-	s := &sender{
-		ctx: ctx, host: host, fail: fail, every: a.serving.sendEvery, hurry: make(chan struct{}), next: map[string]int64{},
-	}
+	s := &sender{ctx: ctx, host: host, fail: fail, every: a.serving.sendEvery}
 	if s.changed.L = &s.mu; !offered {
 		s.host = nil
 	}
@@ -70,6 +69,9 @@ func (a *App) newSender(ctx context.Context, host *callHost, offered bool, fail 
 func (s *sender) stream(name string, chunk json.RawMessage) {
 	s.mu.Lock()
 	from := s.next[name]
+	if s.next == nil {
+		s.next = map[string]int64{}
+	}
 	if chunk != nil {
 		s.next[name]++
 	}
@@ -92,6 +94,9 @@ func (s *sender) write(name string, from int64, chunk json.RawMessage) {
 		return
 	}
 	s.add(name, from, chunk)
+	if s.hurry == nil {
+		s.hurry = make(chan struct{})
+	}
 	switch {
 	case s.every == 0:
 		s.run()
@@ -173,9 +178,12 @@ var errWritten = errors.New("all chunks were sent")
 
 // end sends the rest, and returns why something could not be sent. What is written afterwards is not sent.
 func (s *sender) end() error {
-	s.hurrying.Do(func() { close(s.hurry) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.hurry != nil && !s.ended {
+		close(s.hurry)
+	}
+	s.ended = true
 	for (s.running || len(s.waiting) > 0) && s.err == nil {
 		s.changed.Wait()
 	}
