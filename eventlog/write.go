@@ -123,7 +123,15 @@ func payloadsOf(project entities.Project, e *entities.Event) (extra, payload atr
 // insertEvent adds an event.
 func insertEvent(w pg.Writer, xid string, project entities.Project, e entities.Event) {
 	extra, payload := payloadsOf(project, &e)
-	insertRow(w, xid, project, e, extra, payload)
+	insertRow(w, xid, project, e, argument(extra), argument(payload))
+}
+
+// argument returns a payload as an argument. None needs no memory.
+func argument(p atrest.Payload) any {
+	if p.Bytes == nil {
+		return []byte(nil)
+	}
+	return p
 }
 
 // insertRow adds the row of an event. The SELECT has a WHERE clause because a conditional statement appends its condition.

@@ -127,7 +127,8 @@ func TestPayloadsGoThroughTheCodec(t *testing.T) {
 	broken := place(5, "five")
 	broken.Project = "broken"
 	if _, err := q.Exec(t.Context(), `INSERT INTO notes (id, bytes) VALUES (5, $1)`, broken); err == nil ||
-		!strings.Contains(err.Error(), "no key") {
+		!strings.Contains(err.Error(), "no key") || strings.Contains(err.Error(), "five") ||
+		strings.Contains(err.Error(), "0x66") {
 		t.Errorf("a payload without a key: %v", err)
 	}
 }

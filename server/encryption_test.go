@@ -168,6 +168,21 @@ func TestNothingOfAnEncryptedProjectIsInADump(t *testing.T) {
 	has(t, "the rerun", copied, "input of the run")
 	e.checkLog(run)
 	e.checkDump()
+	e.call(http.MethodPut, "/v1/projects/default", `{"encryption":"shred"}`)
+	other := newServer(t, e.dsn, RoleAPI) // which has none of it in memory
+	other.EncryptionKeys = e.EncryptionKeys
+	mustStart(t, other)
+	e.Server = other
+	for _, path := range []string{
+		"", "/events?payloads=true", "/steps", "/hooks", "/store", "/why", "/timeline",
+	} {
+		if text := e.call(http.MethodGet, "/v1/runs/"+run+path, ""); strings.Contains(text, marker) || !json.Valid([]byte(text)) {
+			t.Errorf("%s of a shredded run is %s", path, text)
+		}
+	}
+	if text := e.call(http.MethodGet, "/sdk/v2/runs/"+run, ""); strings.Contains(text, marker) {
+		t.Errorf("the SDK gets %q", text)
+	}
 }
 
 // checkLog verifies the run, and exports and imports it.

@@ -124,7 +124,8 @@ func authenticated(header []byte, at atrest.Place) []byte {
 	return strconv.AppendInt(append(data, 0), at.Seq, 10)
 }
 
-// Open implements [atrest.Codec]. Payloads of destroyed keys stay as they are stored, as do references. It fails with
+// Open implements [atrest.Codec]. Payloads of destroyed keys stay as they are stored, as do references; values of
+// stores are null then, and events have no other fields. It fails with
 // [ErrUnavailable] and [atrest.ErrAltered].
 func (k *Keys) Open(list []atrest.Item) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -150,8 +151,12 @@ func (k *Keys) open(ctx context.Context, item atrest.Item) error {
 	}
 	id := keyID(b[len(atrest.Magic)+2:])
 	key, err := k.find(ctx, id)
-	if err != nil || key.wrapped == nil {
+	if err != nil {
 		return err
+	}
+	if key.wrapped == nil {
+		unreadable(item)
+		return nil
 	}
 	x, err := k.cipher(ctx, id, key)
 	if err != nil {
@@ -164,6 +169,18 @@ func (k *Keys) open(ctx context.Context, item atrest.Item) error {
 	}
 	item.Set(payload)
 	return nil
+}
+
+// unreadable replaces what nobody can read any more, where something that is no payload of a user would not do: values of
+// a store are JSON, and what an event has beside its payload are fields.
+func unreadable(item atrest.Item) {
+	switch item.Kind {
+	case atrest.Value:
+		item.Set([]byte("null"))
+	case atrest.Extra:
+		item.Set(nil)
+	default:
+	}
 }
 
 // cipher returns the cipher of a data key, which it unwraps if it has to.
@@ -304,8 +321,23 @@ func (k *Keys) load(ctx context.Context, q pg.Querier, old *known) (*known, erro
 			k.unwrapped.Remove(id)
 		}
 	}
+	k.unwrapNew(ctx, s)
 	k.state.Store(s)
 	return s, nil
+}
+
+// unwrapNew unwraps the keys that are to encrypt from now on. Who has prepared already may encrypt by them next. If a key
+// cannot be had, that fails.
+func (k *Keys) unwrapNew(ctx context.Context, s *known) {
+	old := k.state.Load()
+	if old == nil {
+		return // nobody has prepared
+	}
+	for project, id := range s.current {
+		if old.current[project] != id {
+			_, _ = k.cipher(ctx, id, s.keys[id])
+		}
+	}
 }
 
 // changed reads the keys that have changed after a revision; at least one row.

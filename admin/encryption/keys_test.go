@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { testdb.Main(m) }
 const home = entities.DefaultProject
 
 // master returns master keys in the form of the setting, made from their names.
-func master(t *testing.T, names ...string) encryption.MasterKeys {
+func master(t testing.TB, names ...string) encryption.MasterKeys {
 	t.Helper()
 	var text strings.Builder
 	for _, name := range names {
@@ -49,7 +49,7 @@ type process struct {
 	late atomic.Int64
 }
 
-func newProcess(t *testing.T, dsn string, masters encryption.MasterKeys) *process {
+func newProcess(t testing.TB, dsn string, masters encryption.MasterKeys) *process {
 	t.Helper()
 	p := &process{}
 	began := time.Now()
@@ -64,7 +64,7 @@ func newProcess(t *testing.T, dsn string, masters encryption.MasterKeys) *proces
 	return p
 }
 
-func (p *process) apply(t *testing.T, c encryption.Change) {
+func (p *process) apply(t testing.TB, c encryption.Change) {
 	t.Helper()
 	if err := p.Apply(t.Context(), home, c); err != nil {
 		t.Fatal(err)
@@ -202,10 +202,11 @@ func TestRotationUnderLoad(t *testing.T) {
 	t.Parallel()
 	p, dsn := newNotes(t, master(t, "a"))
 	p.apply(t, encryption.Encrypt)
-	const writers, each = 4, 25
+	const writers, each = 8, 25
+	processes := []*process{p, newProcess(t, dsn, master(t, "a"))}
 	var writing sync.WaitGroup
 	for w := range int64(writers) {
-		writer := newProcess(t, dsn, master(t, "a"))
+		writer := processes[w%2]
 		writing.Go(func() {
 			for i := range int64(each) {
 				if err := writer.write(t.Context(), w*each+i, "secret"); err != nil {
@@ -402,6 +403,30 @@ func TestMasterKeysAreParsed(t *testing.T) {
 		_, err := encryption.ParseMasterKeys(text)
 		if err == nil || strings.Contains(err.Error(), key[:20]) {
 			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// BenchmarkPayload encrypts and decrypts a payload of 1 KiB.
+func BenchmarkPayload(b *testing.B) {
+	p := newProcess(b, testdb.New(b), master(b, "a"))
+	p.apply(b, encryption.Encrypt)
+	if err := p.Prepare(string(home)); err != nil {
+		b.Fatal(err)
+	}
+	n := note{ID: 1}
+	payload := atrest.Payload{Place: n.place(), Project: string(home), Bytes: make([]byte, 1<<10)}
+	b.ReportAllocs()
+	for b.Loop() {
+		stored, err := p.Seal(payload)
+		if err != nil {
+			b.Fatal(err)
+		}
+		n.Text = stored
+		var o atrest.Opener
+		n.Payloads(&o)
+		if err := o.Open(p); err != nil {
+			b.Fatal(err)
 		}
 	}
 }

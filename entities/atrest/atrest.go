@@ -104,6 +104,20 @@ type Payload struct {
 // Text is a [Payload] for a column of type text.
 type Text Payload
 
+// GoString keeps payloads out of the errors of the driver, which print what it could not encode.
+func (p Payload) GoString() string {
+	return fmt.Sprintf("the payload of %s %d of %s", p.Kind, p.Seq, p.Owner)
+}
+
+// String is GoString for other verbs.
+func (p Payload) String() string { return p.GoString() }
+
+// GoString is that of a [Payload].
+func (t Text) GoString() string { return Payload(t).GoString() }
+
+// String is GoString for other verbs.
+func (t Text) String() string { return t.GoString() }
+
 // Codec makes what is stored of payloads. It is safe for concurrent use.
 type Codec interface {
 	// Seal returns what is stored of a payload, which must not be changed. It does no I/O: it fails with an error that
