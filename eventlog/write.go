@@ -134,7 +134,8 @@ func argument(p atrest.Payload) any {
 	return p
 }
 
-// insertRow adds the row of an event. The SELECT has a WHERE clause because a conditional statement appends its condition.
+// insertRow adds the row of an event. The SELECT has a WHERE clause because a conditional statement appends its
+// condition.
 func insertRow(w pg.Writer, xid string, project entities.Project, e entities.Event, extra, payload any) {
 	w.Add(pg.Write{What: "insert event", SQL: `
 		INSERT INTO events (` + rowColumns + `)

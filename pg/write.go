@@ -54,7 +54,9 @@ func (b Batch) Add(w Write) {
 	case w.Returning != "":
 		b.Queue(w.SQL+w.Rest+` RETURNING `+w.Returning, w.Args...).Query(func(rows pgx.Rows) error {
 			conn := rows.Conn()
-			_, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (any, error) { return nil, row.Scan(w.Into...) })
+			_, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (any, error) {
+				return nil, row.Scan(w.Into...)
+			})
 			if err == nil && w.Opens != nil {
 				err = Open(conn, w.Opens)
 			}

@@ -28,8 +28,8 @@ func bodyOf(id string, m message.Message) atrest.Payload {
 	return atrest.Payload{Place: bodyPlace(id), Project: string(m.Project), Bytes: m.Body}
 }
 
-// encrypted is the condition that the payloads of the message m are encrypted. What functions say when they fail may quote
-// payloads, so it is not stored then.
+// encrypted is the condition that the payloads of the message m are encrypted. What functions say when they fail may
+// quote payloads, so it is not stored then.
 const encrypted = `EXISTS (SELECT FROM data_keys k WHERE k.project = m.project AND k.retired_at IS NULL)`
 
 // hiddenText is stored in place of what a function has said.

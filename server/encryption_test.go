@@ -112,10 +112,10 @@ func has(t *testing.T, what, text string, want ...string) {
 func function(t *testing.T) *httptest.Server {
 	t.Helper()
 	failed := false
-	answer := func(w http.ResponseWriter, status int, format string, args ...any) {
+	answer := func(w http.ResponseWriter, status int, body string) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
-		_, _ = fmt.Fprintf(w, format, args...)
+		_, _ = io.WriteString(w, body)
 	}
 	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var call struct {

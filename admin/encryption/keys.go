@@ -171,8 +171,8 @@ func (k *Keys) open(ctx context.Context, item atrest.Item) error {
 	return nil
 }
 
-// unreadable replaces what nobody can read any more, where something that is no payload of a user would not do: values of
-// a store are JSON, and what an event has beside its payload are fields.
+// unreadable replaces what nobody can read any more, where something that is no payload of a user would not do: values
+// of a store are JSON, and what an event has beside its payload are fields.
 func unreadable(item atrest.Item) {
 	switch item.Kind {
 	case atrest.Value:
@@ -227,8 +227,8 @@ func about(id keyID, project string) []byte { return append(id[:], project...) }
 // String returns the ID as it is shown.
 func (id keyID) String() string { return hex.EncodeToString(id[:]) }
 
-// find returns a data key. A key that the process does not know may be new. The caller may have a connection of the pool,
-// so what it asks for comes by another one.
+// find returns a data key. A key that the process does not know may be new. The caller may have a connection of the
+// pool, so what it asks for comes by another one.
 func (k *Keys) find(ctx context.Context, id keyID) (wrappedKey, error) {
 	s := k.state.Load()
 	if s != nil {
@@ -326,8 +326,8 @@ func (k *Keys) load(ctx context.Context, q pg.Querier, old *known) (*known, erro
 	return s, nil
 }
 
-// unwrapNew unwraps the keys that are to encrypt from now on. Who has prepared already may encrypt by them next. If a key
-// cannot be had, that fails.
+// unwrapNew unwraps the keys that are to encrypt from now on. Who has prepared already may encrypt by them next. If a
+// key cannot be had, that fails.
 func (k *Keys) unwrapNew(ctx context.Context, s *known) {
 	old := k.state.Load()
 	if old == nil {

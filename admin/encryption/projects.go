@@ -129,7 +129,8 @@ func (k *Keys) apply(
 		writes.Queue(`
 			UPDATE data_keys SET wrapped = NULL, destroyed_at = now(), retired_at = coalesce(retired_at, now()),
 				revision = `+nextRevision+` + n.at
-			FROM (SELECT id AS of, row_number() OVER () - 1 AS at FROM data_keys WHERE project = $1 AND destroyed_at IS NULL) AS n
+			FROM (
+				SELECT id AS of, row_number() OVER () - 1 AS at FROM data_keys WHERE project = $1 AND destroyed_at IS NULL) AS n
 			WHERE id = n.of`, project)
 	case c == Rotate:
 		writes.Queue(`UPDATE data_keys SET retired_at = now(), revision = `+nextRevision+`
@@ -142,8 +143,8 @@ func (k *Keys) apply(
 	return tx.SendBatch(ctx, &writes).Close() //nolint:wrapcheck // the caller says what failed
 }
 
-// rewrapAll wraps by the first master key all data keys of a project that others have wrapped. A key that another process
-// changes meanwhile is left to it.
+// rewrapAll wraps by the first master key all data keys of a project that others have wrapped. A key that another
+// process changes meanwhile is left to it.
 func (k *Keys) rewrapAll(ctx context.Context, project entities.Project) error {
 	type old struct {
 		ID, Wrapped []byte

@@ -1,16 +1,16 @@
 // Package atrest is the seam between payloads, the bytes of users, and what the database has of them. Everything above
-// it handles payloads as users sent them. What stores them otherwise, encrypted for example, is a [Codec], which package
-// pg installs into the connections of a pool (pg.InstallPayloads). So no code that has SQL can forget it:
+// it handles payloads as users sent them. What stores them otherwise, encrypted for example, is a [Codec], which
+// package pg installs into the connections of a pool (pg.InstallPayloads). So no code that has SQL can forget it:
 //
-//   - A statement gets a payload as an argument of the type [Payload], or [Text] for a column of type text, in lists, too.
-//     The driver asks the codec for the bytes when it encodes the statement.
+//   - A statement gets a payload as an argument of the type [Payload], or [Text] for a column of type text, in lists,
+//     too. The driver asks the codec for the bytes when it encodes the statement.
 //   - A type into which rows are scanned says by [Row] where it has payloads. The functions of package pg that collect
 //     rows, and package eventlog/read, have the codec open these once all rows are read.
 //   - What copies what is stored as it is, as exports and imports do, passes it as a []byte, and reads by pg.Stored.
 //
-// Encoding happens while a transaction may hold locks, so a codec does no I/O then. What needs time, such as asking for a
-// key, happens in Codec.Prepare: before an append begins (eventlog.WithPayloads), before a message is sent, and before a
-// connection is taken for the work of a project (package share).
+// Encoding happens while a transaction may hold locks, so a codec does no I/O then. What needs time, such as asking for
+// a key, happens in Codec.Prepare: before an append begins (eventlog.WithPayloads), before a message is sent, and
+// before a connection is taken for the work of a project (package share).
 //
 // A payload begins with [Magic] in the database if and only if a codec has made it; [Form] is the byte after that. The
 // few payloads of users that begin so are stored in the form [Plain].

@@ -219,8 +219,8 @@ func (l *Log) Prefix(ctx context.Context, runID entities.RunID, upTo int64, p pg
 // storedRow is a row whose payload is as the database has it: nothing opens it.
 type storedRow struct{ row Row }
 
-// Portable reads a page of a run's log after a position and up to another one, with payloads as they are stored, but none
-// outside of the database: see package atrest. It does not ask which project has the run.
+// Portable reads a page of a run's log after a position and up to another one, with payloads as they are stored, but
+// none outside of the database: see package atrest. It does not ask which project has the run.
 func (l *Log) Portable(ctx context.Context, runID entities.RunID, after, upTo int64) ([]entities.Event, error) {
 	rows, err := l.pool.Query(ctx, `SELECT `+EventColumns+`, payload FROM (
 			SELECT *, `+fits(PayloadSize, `seq`, MaxPageBytes)+` AS fits FROM (

@@ -134,8 +134,8 @@ func collectPage[T any](
 	return items, more, err
 }
 
-// collectUnopened is [collectPage] for the rows of a batch. The payloads are opened by the function that it returns, which
-// is called once the batch has given its connection back.
+// collectUnopened is [collectPage] for the rows of a batch. The payloads are opened by the function that it returns,
+// which is called once the batch has given its connection back.
 func collectUnopened[T any](
 	rows pgx.Rows, limit, maxBytes int, scan func(*eventScanner, *T) (size int, err error),
 ) (items []T, more bool, open func() error, err error) {

@@ -116,8 +116,8 @@ func newProjectJSON(p admin.ListedProject) api.Project {
 	}
 	if p.EncryptedSince != nil {
 		j.Encryption = api.ProjectEncryption{
-			Since: timestamp(*p.EncryptedSince), KeyMadeAt: optionalTime(p.KeyMadeAt), MasterKey: *cmp.Or(p.MasterKey, new(string)),
-			DataKeys: int64(p.DataKeys), DestroyedKeys: int64(p.DestroyedKeys),
+			Since: timestamp(*p.EncryptedSince), KeyMadeAt: optionalTime(p.KeyMadeAt),
+			MasterKey: *cmp.Or(p.MasterKey, new(string)), DataKeys: int64(p.DataKeys), DestroyedKeys: int64(p.DestroyedKeys),
 		}
 	}
 	return j
