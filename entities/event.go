@@ -1,10 +1,11 @@
 package entities
 
 import (
-	"github.com/stepwell-dev/stepwell/entities/atrest"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/entities/atrest"
 )
 
 // EventType is a type of event, with the name it has in the Workflow SDK's wire protocol.

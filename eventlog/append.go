@@ -110,7 +110,8 @@ func (l *Log) AppendEach(
 	outcomes, err := l.append(ctx, call{
 		AppendOptions: o, project: project, runID: runID, requests: aboutRun(runID, requests), atomic: true, late: true,
 	})
-	if i := slices.IndexFunc(requests, func(r Request) bool { return r.startsRun() }); i >= 0 && pg.ViolatedConstraint(err) == "runs_pkey" {
+	starts := func(r Request) bool { return r.startsRun() }
+	if i := slices.IndexFunc(requests, starts); i >= 0 && pg.ViolatedConstraint(err) == "runs_pkey" {
 		err = &RefusedError{i, requests[i].conflict("taken")} // by another project
 	}
 	if err != nil {

@@ -169,3 +169,30 @@ func (d *decision) makeWait() {
 		}
 	}
 }
+
+// startsLimited reports whether the decision starts a run that may wait for slots.
+func (d decision) startsLimited() bool {
+	return d.before.Run != nil && len(d.before.Run.Limits) > 0 && d.before.Run.Status == entities.RunPending &&
+		d.after.Run.Status != entities.RunPending && !d.after.Run.Status.Ended()
+}
+
+// requireNoLimit makes a conditional statement depend on that no limit keeps the run from beginning: one that it
+// creates needs no slots, and one that it starts has them.
+func (d decision) requireNoLimit(s *pg.Conditional) {
+	switch run := d.after.Run; {
+	case d.before.Run == nil:
+		limit.RequireNoPolicy(s, run.Project, run.WorkflowName)
+	case d.startsLimited():
+		limit.RequireGranted(s, run.ID)
+	}
+}
+
+// waitsError refuses to start a run that waits for slots of limits.
+type waitsError struct{ runID entities.RunID }
+
+func (e *waitsError) Error() string {
+	return "run " + string(e.runID) + " waits for slots of its limits: it starts when it has them"
+}
+
+// Is makes errors.Is(err, entities.ErrNotYet) true.
+func (e *waitsError) Is(target error) bool { return target == entities.ErrNotYet }

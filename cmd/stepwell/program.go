@@ -64,7 +64,8 @@ func (p *program) objects(ctx context.Context) (blob.Objects, error) {
 	}
 	err = archive.CheckObjects(ctx, objects)
 	if errors.Is(err, archive.ErrUnreachable) {
-		p.logger.WarnContext(ctx, "payloads: large ones can be neither written nor read until the bucket is back", "error", err)
+		p.logger.WarnContext(ctx, "payloads: large ones can be neither written nor read until the bucket is back",
+			"error", err)
 		err = nil
 	}
 	if err != nil {

@@ -96,7 +96,6 @@ func inBucket(t *testing.T) (place, *s3test.Server) {
 // eachPlace runs a test in a folder and in a bucket.
 func eachPlace(t *testing.T, test func(*testing.T, place)) {
 	t.Helper()
-	t.Parallel()
 	t.Run("folder", func(t *testing.T) { t.Parallel(); test(t, inFolder(t)) })
 	t.Run("bucket", func(t *testing.T) {
 		t.Parallel()
@@ -169,6 +168,7 @@ func sweep(t *testing.T, s *blob.Store, want int) {
 }
 
 func TestPayloadsComeBack(t *testing.T) {
+	t.Parallel()
 	eachPlace(t, func(t *testing.T, p place) {
 		s, pool := newStore(t, p)
 		if err := archive.CheckObjects(t.Context(), p); err != nil {
@@ -192,6 +192,7 @@ func TestPayloadsComeBack(t *testing.T) {
 // TestSweepDeletesWhatNoRunHas: of an append whose transaction is lost, and of a deleted run. What is younger than an
 // hour may still be committed.
 func TestSweepDeletesWhatNoRunHas(t *testing.T) {
+	t.Parallel()
 	eachPlace(t, func(t *testing.T, p place) {
 		s, pool := newStore(t, p)
 		kept, lost := put(t, s, payloads(3, 2000)...), put(t, s, payloads(450, 1001)...)
@@ -276,6 +277,7 @@ func TestOpenAppendKeepsItsBlobs(t *testing.T) {
 }
 
 func TestDamageIsFound(t *testing.T) {
+	t.Parallel()
 	eachPlace(t, func(t *testing.T, p place) {
 		s, _ := newStore(t, p)
 		whole := payloads(1, 2000)[0]

@@ -84,8 +84,8 @@ func (c *Codec) Open(list []atrest.Item) error {
 	return c.Codec.Open(rest) //nolint:wrapcheck // its errors say what failed
 }
 
-// Embed replaces references by the objects: the form [atrest.Embedded], or the payload if that is not encrypted. So they
-// can be stored, and opened, in another database. It leaves all else.
+// Embed replaces references by the objects: the form [atrest.Embedded], or the payload if that is not encrypted. So
+// they can be stored, and opened, in another database. It leaves all else.
 func (c *Codec) Embed(list []atrest.Item) error {
 	found, _, err := c.find(list)
 	for _, f := range found {

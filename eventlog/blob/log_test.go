@@ -144,6 +144,7 @@ func (l *logged) wantObjects(t *testing.T, want int) {
 
 // TestLargePayloadsOfTheLogAreObjects, however they are appended and read. The database has their sizes.
 func TestLargePayloadsOfTheLogAreObjects(t *testing.T) {
+	t.Parallel()
 	eachPlace(t, func(t *testing.T, p place) {
 		l := newLogged(t, p, sealing{})
 		in, out, note := large(), large(), bytes.Repeat([]byte("x"), 1000)
@@ -295,6 +296,7 @@ func TestStoreThatIsAwayStopsLargePayloadsOnly(t *testing.T) {
 
 // TestRetentionDeletesObjects, and an archive that was made before has the payloads.
 func TestRetentionDeletesObjects(t *testing.T) {
+	t.Parallel()
 	eachPlace(t, func(t *testing.T, p place) {
 		l := newLogged(t, p, sealing{})
 		id := l.start(t, large(), request(entities.EventRunCompleted, "", large()))

@@ -29,7 +29,7 @@ const maxSize = 1 << 30
 // Stored returns what an event has in the database: the form [atrest.Reference].
 func (r Reference) Stored() []byte {
 	b := append(atrest.Begin(atrest.Reference), r.ID[:]...)
-	b = binary.BigEndian.AppendUint64(b, uint64(r.Size)) //nolint:gosec // a size is not negative
+	b = binary.BigEndian.AppendUint64(b, uint64(r.Size)) // not negative
 	return append(append(b, r.Sum[:]...), r.Project...)
 }
 
@@ -40,7 +40,7 @@ func parse(b []byte) (r Reference, ok bool) {
 		return r, false
 	}
 	copy(r.ID[:], b)
-	r.Size = int64(binary.BigEndian.Uint64(b[size:])) //nolint:gosec // checked below
+	r.Size = int64(binary.BigEndian.Uint64(b[size:])) // checked below
 	copy(r.Sum[:], b[sum:])
 	r.Project = entities.Project(b[project:])
 	return r, r.Size > 0 && r.Size <= maxSize

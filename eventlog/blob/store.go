@@ -20,7 +20,7 @@ import (
 
 const (
 	// transfers is how many objects a process writes at once, and reads at once. With the factor, a project that is alone
-	// has two thirds of that.
+	//  has two thirds of that.
 	transfers, transferFactor = 24, 2
 	// ofRequest is how many of them one request has.
 	ofRequest = 8
@@ -51,8 +51,8 @@ type Payload struct {
 	Bytes []byte
 }
 
-// Put writes payloads, each as a blob that its run does not have yet, and returns their references in the same order. It
-// fails with [ErrUnavailable], and as the codec does that encrypts. What it has written is then swept.
+// Put writes payloads, each as a blob that its run does not have yet, and returns their references in the same order.
+// It fails with [ErrUnavailable], and as the codec does that encrypts. What it has written is then swept.
 func (s *Store) Put(ctx context.Context, project entities.Project, list []Payload) ([]Reference, error) {
 	refs, sizes, objects := make([]Reference, len(list)), make([]int64, len(list)), make([][]byte, len(list))
 	for i, p := range list {
@@ -96,8 +96,8 @@ func each(
 	return all.Wait()
 }
 
-// Lock queues the lock on blobs of an append, which no sweep can doom from then on. The check that it returns fails with
-// [ErrUnavailable] if one of them is doomed already, because the append has taken too long.
+// Lock queues the lock on blobs of an append, which no sweep can doom from then on. The check that it returns fails
+// with [ErrUnavailable] if one of them is doomed already, because the append has taken too long.
 func Lock(b *pgx.Batch, refs []Reference) (check func() error) {
 	if len(refs) == 0 {
 		return func() error { return nil }
@@ -114,8 +114,8 @@ func Lock(b *pgx.Batch, refs []Reference) (check func() error) {
 	}
 }
 
-// Claim adds to the writes of an append that the run has the blobs. A conditional statement does not apply if one of them
-// is doomed; a transaction has called [Lock] before.
+// Claim adds to the writes of an append that the run has the blobs. A conditional statement does not apply if one of
+// them is doomed; a transaction has called [Lock] before.
 func Claim(w pg.Writer, runID entities.RunID, refs []Reference) {
 	if len(refs) == 0 {
 		return

@@ -25,8 +25,8 @@ type doomed struct {
 	Project entities.Project
 }
 
-// Sweep deletes blobs that no run has: those of appends that were not committed, and of deleted runs. It returns how many
-// it has deleted. Several processes may sweep at once. It fails with [ErrUnavailable]; then the next pass goes on.
+// Sweep deletes blobs that no run has: those of appends that were not committed, and of deleted runs. It returns how
+// many it has deleted. Several processes may sweep at once. It fails with [ErrUnavailable]; then the next pass goes on.
 func (s *Store) Sweep(ctx context.Context) (swept int, err error) {
 	for range sweepBatches {
 		batch, err := pg.CollectAll[doomed](s.pool.Query(ctx, `
@@ -47,8 +47,8 @@ func (s *Store) Sweep(ctx context.Context) (swept int, err error) {
 	return swept, nil
 }
 
-// Discard deletes blobs of an append that has not claimed them, without waiting for the sweeper. An append that is still
-// to be committed then fails.
+// Discard deletes blobs of an append that has not claimed them, without waiting for the sweeper. An append that is
+// still to be committed then fails.
 func (s *Store) Discard(ctx context.Context, project entities.Project, refs []Reference) error {
 	batch, err := pg.CollectAll[doomed](s.pool.Query(ctx, `
 		UPDATE blobs SET doomed = true WHERE id = ANY ($1) AND project = $2 AND run_id IS NULL RETURNING id, project`,

@@ -50,7 +50,7 @@ type startRequest struct {
 	// TimeoutGrace is omitted if it is empty, so that requests without it keep the digest that they had before.
 	TimeoutGrace string `json:"timeoutGrace,omitempty"`
 	// Inbox lists the inboxes with which the run starts, and Send messages to them. They are left out of the digest of a
-	// request without them, as in servers that did not know them.
+	//  request without them, as in servers that did not know them.
 	Inbox []string       `json:"inbox,omitempty"`
 	Send  []firstMessage `json:"send,omitempty"`
 	// Debounce or Batch makes one run of several starts. Only one of them may be there.
@@ -310,8 +310,8 @@ func (s *Server) start(
 	return run, false, err
 }
 
-// addDeployment resolves the deployment of a start, and adds it to the event. The start must be made with the companion,
-// unless that is nil.
+// addDeployment resolves the deployment of a start, and adds it to the event. The start must be made with the
+// companion, unless that is nil.
 func (s *Server) addDeployment(
 	r *request, project entities.Project, event *eventlog.Request, deployment string, hasInboxes bool,
 ) (still eventlog.Companion, err error) {
