@@ -163,7 +163,8 @@ func (a *App) newExecution(d Definition, c call) *execution {
 		Size: func(command any) int { return grown(a.codec, sizeOf(command)) },
 		Differs: func(op *engine.Operation, logged engine.Event) {
 			a.logger.Warn("the input of a step is not the one in the log: make it from the workflow's input and results only",
-				"run", c.Run.ID, "workflow", c.Run.Workflow, "step", op.ID, "place", op.Place, "log", string(logged.Payload), "code", string(op.Input))
+				"run", c.Run.ID, "workflow", c.Run.Workflow, "step", op.ID, "place", op.Place,
+				"log", string(logged.Payload), "code", string(op.Input))
 		},
 	})
 	x := &execution{
