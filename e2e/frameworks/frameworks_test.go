@@ -46,6 +46,8 @@ type framework struct {
 	ready *regexp.Regexp
 	// stepsUnseen says that the SDK's plugin does not notice changes of a file that has only steps.
 	stepsUnseen bool
+	// savedAgain says that the SDK's plugin misses a change of a step soon after the start, and sees the next one.
+	savedAgain bool
 	// on is what the app needs only on some lines.
 	on map[string]need
 }
@@ -68,7 +70,7 @@ func byNitro(folder string, lines []line, nitro ...string) framework {
 
 var frameworks = []framework{
 	{
-		folder: "next", lines: allLines, workflows: "workflows", envFile: ".env.local",
+		folder: "next", lines: allLines, workflows: "workflows", envFile: ".env.local", savedAgain: true,
 		dev: "next dev", build: "next build", start: "next start",
 		ready: regexp.MustCompile(`(Ready) in`),
 	},
