@@ -172,11 +172,11 @@ func (c *Conditional) read(rows pgx.Rows) error {
 		}
 	}
 	c.applied = false
-	conn := rows.Conn()
+	codec := CodecOf(rows)
 	_, err := pgx.ForEachRow(rows, into, func() error { each(); return nil })
 	for _, w := range c.writes {
 		if w.Opens != nil && c.applied && err == nil {
-			err = Open(conn, w.Opens)
+			err = Open(codec, w.Opens)
 		}
 	}
 	return err //nolint:wrapcheck // Execute wraps it

@@ -360,7 +360,7 @@ func TestTransactionBeginsWithTheCommitBeforeIt(t *testing.T) {
 	testdb.Exec(t, rival, `INSERT INTO probes (name) VALUES ('held'), ('slow')`)
 	g := NewGroupCommit(f.pool)
 	g.longest = time.Hour
-	var slow, others sync.WaitGroup
+	var first, slow, others sync.WaitGroup
 	start := func(all *sync.WaitGroup, name string) {
 		all.Go(func() {
 			if err := g.Do(t.Context(), insertIgnoring(LockKey, name)); err != nil {
@@ -374,7 +374,7 @@ func TestTransactionBeginsWithTheCommitBeforeIt(t *testing.T) {
 			return running == wantRunning && waiting == wantWaiting
 		})
 	}
-	start(&slow, "held")
+	start(&first, "held")
 	wantLoad("one is executed alone", 1, 0)
 	start(&slow, "slow")
 	wantLoad("another one is executed", 2, 0)
@@ -388,6 +388,7 @@ func TestTransactionBeginsWithTheCommitBeforeIt(t *testing.T) {
 	wantLoad("a statement waits", 2, 1)
 	check.NoError(t, rival.Rollback(t.Context()))
 	others.Wait() // although the commit of the slow one waits
+	first.Wait()
 	names, transactions := f.written(t)
 	if len(names) != g.beside+2 || transactions != 3 {
 		t.Errorf("got %v in %d transactions, want the slow one not yet", names, transactions)

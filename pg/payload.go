@@ -117,9 +117,10 @@ func (p payloadPlan) Encode(value any, buf []byte) ([]byte, error) {
 	return append(buf, made...), nil
 }
 
-// codecOf returns the codec of the connection that rows come from.
-func codecOf(conn *pgx.Conn) atrest.Codec {
-	if conn != nil {
+// CodecOf returns the codec of the connection that the rows come from. It must be called before they end: then the
+// connection is somebody else's.
+func CodecOf(rows pgx.Rows) atrest.Codec {
+	if conn := rows.Conn(); conn != nil {
 		if c, ok := conn.PgConn().CustomData()[codecOfConnection].(atrest.Codec); ok {
 			return c
 		}
@@ -127,8 +128,8 @@ func codecOf(conn *pgx.Conn) atrest.Codec {
 	return atrest.Identity{}
 }
 
-// openRows opens the payloads of rows, if their type has any: see [atrest.Row].
-func openRows[T any](c atrest.Codec, rows []T) error {
+// OpenRows opens the payloads of rows, if their type has any: see [atrest.Row].
+func OpenRows[T any](c atrest.Codec, rows []T) error {
 	if _, ok := any((*T)(nil)).(atrest.Row); !ok {
 		return nil
 	}
@@ -140,8 +141,8 @@ func openRows[T any](c atrest.Codec, rows []T) error {
 }
 
 // Embed puts into rows that are as they are stored what the database does not have.
-func Embed[T any](conn *pgx.Conn, rows []T) error {
-	c, ok := codecOf(conn).(interface{ Embed([]atrest.Item) error })
+func Embed[T any](codec atrest.Codec, rows []T) error {
+	c, ok := codec.(interface{ Embed([]atrest.Item) error })
 	if !ok {
 		return nil
 	}
@@ -152,22 +153,19 @@ func Embed[T any](conn *pgx.Conn, rows []T) error {
 	return c.Embed(o.Items())
 }
 
-// OpenRows opens the payloads of rows that were read by the connection.
-func OpenRows[T any](conn *pgx.Conn, rows []T) error { return openRows(codecOf(conn), rows) }
-
-// Open opens the payloads of what was read by the connection.
-func Open(conn *pgx.Conn, row atrest.Row) error {
+// Open opens the payloads of a row.
+func Open(c atrest.Codec, row atrest.Row) error {
 	var o atrest.Opener
 	row.Payloads(&o)
-	return o.Open(codecOf(conn)) //nolint:wrapcheck // its errors say what failed
+	return o.Open(c) //nolint:wrapcheck // its errors say what failed
 }
 
 // collect collects rows, and opens their payloads when all are read.
 func collect[T any](rows pgx.Rows) ([]T, error) {
-	conn := rows.Conn() // rows that have ended no longer have it
+	codec := CodecOf(rows)
 	items, err := pgx.CollectRows(rows, pgx.RowToStructByName[T])
 	if err == nil {
-		err = OpenRows(conn, items)
+		err = OpenRows(codec, items)
 	}
 	return items, err
 }

@@ -43,13 +43,13 @@ func CollectOne[T any](rows pgx.Rows, err, missing error) (T, error) {
 		var zero T
 		return zero, err
 	}
-	conn := rows.Conn()
+	codec := CodecOf(rows)
 	item, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[T])
 	if errors.Is(err, pgx.ErrNoRows) {
 		return item, missing
 	}
 	if row, ok := any(&item).(atrest.Row); ok && err == nil {
-		err = Open(conn, row)
+		err = Open(codec, row)
 	}
 	return item, err
 }
@@ -92,7 +92,7 @@ func LoadUnopened[T any, P interface {
 }](b *pgx.Batch, into *P, sql string, args ...any) (open func() error) {
 	var codec atrest.Codec
 	b.Queue(sql, args...).Query(func(rows pgx.Rows) error {
-		codec = codecOf(rows.Conn())
+		codec = CodecOf(rows)
 		items, err := pgx.CollectRows(rows, pgx.RowToStructByName[T])
 		for i := range items {
 			*into = &items[i]

@@ -53,12 +53,12 @@ func (b Batch) Add(w Write) {
 		})
 	case w.Returning != "":
 		b.Queue(w.SQL+w.Rest+` RETURNING `+w.Returning, w.Args...).Query(func(rows pgx.Rows) error {
-			conn := rows.Conn()
+			codec := CodecOf(rows)
 			_, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (any, error) {
 				return nil, row.Scan(w.Into...)
 			})
 			if err == nil && w.Opens != nil {
-				err = Open(conn, w.Opens)
+				err = Open(codec, w.Opens)
 			}
 			return Wrap(err, "%s", w.What)
 		})

@@ -229,7 +229,7 @@ func (l *Log) Portable(ctx context.Context, runID entities.RunID, after, upTo in
 	if err != nil {
 		return nil, fmt.Errorf("list events: %w", err)
 	}
-	conn := rows.Conn()
+	codec := pg.CodecOf(rows)
 	stored, _, err := collectPage(rows, pg.MaxPage, MaxPageBytes, func(s *eventScanner, r *storedRow) (int, error) {
 		err := s.scan(&r.row)
 		return len(r.row.Payload), err
@@ -239,7 +239,7 @@ func (l *Log) Portable(ctx context.Context, runID entities.RunID, after, upTo in
 		events[i] = stored[i].row.Event()
 	}
 	if err == nil {
-		err = pg.Embed(conn, events)
+		err = pg.Embed(codec, events)
 	}
 	return events, pg.Wrap(err, "list events")
 }

@@ -140,8 +140,8 @@ func collectUnopened[T any](
 	rows pgx.Rows, limit, maxBytes int, scan func(*eventScanner, *T) (size int, err error),
 ) (items []T, more bool, open func() error, err error) {
 	defer rows.Close()
-	conn := rows.Conn() // rows that have ended no longer have it
-	open = func() error { return pg.OpenRows(conn, items) }
+	codec := pg.CodecOf(rows)
+	open = func() error { return pg.OpenRows(codec, items) }
 	var s *eventScanner
 	bytes := 0
 	for rows.Next() {

@@ -143,7 +143,7 @@ func (r Rows[T]) Each(ctx context.Context, q pg.Querier, s Span, do func(T) erro
 	for rows.Next() {
 		row, err := pgx.RowToStructByName[T](rows)
 		if of, ok := any(&row).(atrest.Row); ok && err == nil {
-			err = pg.Open(rows.Conn(), of)
+			err = pg.Open(pg.CodecOf(rows), of)
 		}
 		if err != nil {
 			return fmt.Errorf("read row: %w", err)
