@@ -88,7 +88,7 @@ var frameworks = []framework{
 	{
 		folder: "nuxt", lines: []line{stable}, workflows: "server/workflows", envFile: ".env", stepsUnseen: true,
 		unbuilt: true,
-		dev: "nuxt dev", build: "nuxt build", start: builtByNitro,
+		dev:     "nuxt dev", build: "nuxt build", start: builtByNitro,
 		ready: regexp.MustCompile(`(Local:|Listening on)`),
 	},
 	{
