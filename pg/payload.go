@@ -13,9 +13,6 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/atrest"
 )
 
-// codecOfConnection is the entry of a connection's own data that has its codec of payloads.
-const codecOfConnection = "stepwell.payloads"
-
 // InstallPayloads makes the connections of a pool store payloads by a codec. Without it they are stored as they are.
 func InstallPayloads(c atrest.Codec) func(*pgxpool.Config) {
 	return func(config *pgxpool.Config) {
@@ -27,7 +24,6 @@ func InstallPayloads(c atrest.Codec) func(*pgxpool.Config) {
 				}
 			}
 			registerPayloads(conn.TypeMap(), c)
-			conn.PgConn().CustomData()[codecOfConnection] = c
 			return nil
 		}
 		tracer := preparer{c}
@@ -117,12 +113,14 @@ func (p payloadPlan) Encode(value any, buf []byte) ([]byte, error) {
 	return append(buf, made...), nil
 }
 
-// CodecOf returns the codec of the connection that the rows come from. It must be called before they end: then the
-// connection is somebody else's.
+// CodecOf returns the codec of the connection that the rows come from. Rows that end later no longer have it. Those that
+// have ended may, and the connection is then somebody else's: the types that it knows are all that may be read of it.
 func CodecOf(rows pgx.Rows) atrest.Codec {
 	if conn := rows.Conn(); conn != nil {
-		if c, ok := conn.PgConn().CustomData()[codecOfConnection].(atrest.Codec); ok {
-			return c
+		if t, ok := conn.TypeMap().TypeForOID(pgtype.ByteaOID); ok {
+			if c, ok := t.Codec.(payloadCodec); ok {
+				return c.payloads
+			}
 		}
 	}
 	return atrest.Identity{}
