@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/stepwell-dev/stepwell/e2e/harness"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
@@ -46,8 +48,8 @@ func TestAServerBehindAPoolerIsReplaced(t *testing.T) {
 }
 
 // TestFunctionProcessesShareSessions runs many processes in function mode behind a pooler, as a platform starts them when
-// requests come: each of them starts a run, and whoever is asked to drains. All runs end, and Postgres has never seen more
-// sessions than the pooler has. There are 200 of them in make pooler.
+// requests come. Each starts a run, and each drains when it is asked to. All runs end, and Postgres never has more sessions
+// than the pooler. There are 200 of them in make pooler.
 func TestFunctionProcessesShareSessions(t *testing.T) {
 	t.Parallel()
 	skipIfShort(t)
@@ -95,18 +97,7 @@ steps:
 	}
 	request(t, http.MethodPost, at("/v1/flows"), document).Want(t, http.StatusCreated)
 
-	pool := testdb.Connect(t, dsn)
-	var most int
-	sample := func() {
-		var sessions int
-		err := pool.QueryRow(t.Context(), `
-			SELECT count(*) FROM pg_stat_activity
-			WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()`).Scan(&sessions)
-		if err != nil {
-			t.Error(err)
-		}
-		most = max(most, sessions)
-	}
+	sessions := newSessionCount(t, dsn)
 	ids := make([]string, processes)
 	var starting sync.WaitGroup
 	for i := range ids {
@@ -122,13 +113,36 @@ steps:
 	starting.Wait()
 	for _, id := range ids {
 		harness.Eventually(t, "run "+id+" ends", func() bool {
-			sample()
+			sessions.sample()
 			run := request(t, http.MethodGet, at("/v1/runs/"+id), nil)
 			return decode[struct{ Status string }](t, run.Want(t, http.StatusOK)).Status == "completed"
 		})
 	}
-	if most > harness.PoolerSessions {
-		t.Errorf("%d processes had %d sessions of Postgres; the pooler has %d", processes, most, harness.PoolerSessions)
+	if sessions.most > harness.PoolerSessions {
+		t.Errorf("%d processes had %d sessions of Postgres; the pooler has %d", processes, sessions.most,
+			harness.PoolerSessions)
 	}
-	t.Logf("%d processes, %d sessions", processes, most)
+	t.Logf("%d processes, %d sessions", processes, sessions.most)
+}
+
+// sessionCount is the most sessions that others had on a database.
+type sessionCount struct {
+	t    *testing.T
+	pool *pgxpool.Pool
+	most int
+}
+
+func newSessionCount(t *testing.T, dsn string) *sessionCount {
+	return &sessionCount{t: t, pool: testdb.Connect(t, dsn)}
+}
+
+func (s *sessionCount) sample() {
+	var sessions int
+	err := s.pool.QueryRow(s.t.Context(), `
+		SELECT count(*) FROM pg_stat_activity
+		WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()`).Scan(&sessions)
+	if err != nil {
+		s.t.Error(err)
+	}
+	s.most = max(s.most, sessions)
 }

@@ -178,7 +178,6 @@ var statuses = []struct {
 	{queue.ErrStopping, http.StatusServiceUnavailable, "stopping"},
 	{queue.ErrNoCalls, http.StatusServiceUnavailable, "no_calls"},
 	{pull.ErrTooMany, http.StatusTooManyRequests, "too_many_workers"},
-	{blob.ErrUnavailable, http.StatusServiceUnavailable, "payloads_unavailable"},
 	{blob.ErrLost, http.StatusInternalServerError, "payload_lost"},
 }
 

@@ -209,7 +209,6 @@ func TestStatusOfEveryError(t *testing.T) {
 		{queue.ErrStopping, 503, "stopping"},
 		{queue.ErrNoCalls, 503, "no_calls"},
 		{pull.ErrTooMany, 429, "too_many_workers"},
-		{blob.ErrUnavailable, 503, "payloads_unavailable"},
 		{blob.ErrLost, 500, "payload_lost"},
 	}
 	check.Equal(t, "rows of this test", len(want), len(statuses))
@@ -243,7 +242,7 @@ func TestStatusOfEveryError(t *testing.T) {
 	for line := range strings.Lines(logged.String()) {
 		ours := func(err error) bool { return strings.Contains(line, err.Error()) }
 		if ours(webhook.ErrUnreachable) || ours(webhook.ErrUnverifiable) || ours(webhook.ErrRefused) ||
-			ours(queue.ErrStopping) || ours(registry.ErrSemantics) || ours(blob.ErrUnavailable) || ours(blob.ErrLost) ||
+			ours(queue.ErrStopping) || ours(registry.ErrSemantics) || ours(blob.ErrLost) ||
 			ours(atrest.ErrUnavailable) || ours(atrest.ErrAltered) {
 			continue // operators need to know
 		}

@@ -45,9 +45,9 @@ type sender struct {
 
 	mu      sync.Mutex
 	changed sync.Cond
-	// hurry is closed when nothing more comes, and the rest is to be sent. It and next are nil until something is written:
+	// flush is closed when nothing more comes, and the rest is to be sent. It and next are nil until something is written:
 	// most writers write nothing.
-	hurry   chan struct{}
+	flush   chan struct{}
 	next    map[string]int64 // indexes of the next chunks of a step
 	waiting []*streamWrite
 	unsent  int // bytes
@@ -94,8 +94,8 @@ func (s *sender) write(name string, from int64, chunk json.RawMessage) {
 		return
 	}
 	s.add(name, from, chunk)
-	if s.hurry == nil {
-		s.hurry = make(chan struct{})
+	if s.flush == nil {
+		s.flush = make(chan struct{})
 	}
 	switch {
 	case s.every == 0:
@@ -158,7 +158,7 @@ func (s *sender) pause() {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-s.hurry:
+	case <-s.flush:
 	}
 }
 
@@ -180,8 +180,8 @@ var errWritten = errors.New("all chunks were sent")
 func (s *sender) end() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.hurry != nil && !s.ended {
-		close(s.hurry)
+	if s.flush != nil && !s.ended {
+		close(s.flush)
 	}
 	s.ended = true
 	for (s.running || len(s.waiting) > 0) && s.err == nil {

@@ -28,7 +28,7 @@ func twoProjects(t *testing.T, url string, cells []*cell) {
 			return err == nil && holds
 		})
 	}
-	// The page must be told of what is typed, as by a person.
+	// An event tells the page of the key, as typing does.
 	enter := func(key string) {
 		t.Helper()
 		until("the field of the key", `(() => {

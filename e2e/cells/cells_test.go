@@ -198,7 +198,7 @@ func app(t *testing.T, url string, c *cell, deployment string) {
 	}
 }
 
-// deadCell uses what is left: a cell with one server, which the other one's death does not change.
+// deadCell uses the cell that is left, with one server: the other's death changes nothing in it.
 func deadCell(t *testing.T, url string, cells []*cell) {
 	alive, dead := cells[0], cells[1]
 	for range 20 {

@@ -89,7 +89,7 @@ func (b bucketObjects) described(ctx context.Context, verb string, o object, err
 	return describe(ctx, b.client, verb+" "+o.String(), err)
 }
 
-// readObject reads an object of a known size. Of one that is larger it reads one byte more, so that it is told apart.
+// readObject reads an object of a known size. Of a larger one it reads one byte more, which shows that it is larger.
 func readObject(r io.Reader, size int64) ([]byte, error) {
 	data := bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead))
 	_, err := data.ReadFrom(io.LimitReader(r, size+1))

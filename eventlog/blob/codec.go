@@ -12,8 +12,9 @@ import (
 )
 
 var (
-	// ErrUnavailable means that the bucket or folder did not do what was asked. A repetition may succeed.
-	ErrUnavailable = errors.New("large payloads can neither be written nor read at the moment: try again")
+	// ErrUnavailable is an [atrest.ErrUnavailable]: the bucket or folder did not do what was asked.
+	ErrUnavailable = fmt.Errorf("%w: large ones can neither be written nor read at the moment: try again",
+		atrest.ErrUnavailable)
 	// ErrLost means that the object of a payload is missing, or is not the one that was written.
 	ErrLost = errors.New("the payload is lost: its object is missing or was changed; the server's log names it")
 	// ErrMissing is the error of [Objects.Get] if there is no such object.
