@@ -256,8 +256,12 @@ func (s *server) wantUndone(t *testing.T, id, name string, saga *saga) {
 	case sagaCancel:
 		status = "cancelled"
 	case sagaStuck:
+		done := []string{"a", "b", "k", "d"}
 		failed = []string{"c", "m"}
-		if diff := gocmp.Diff([]string{"a", "b", "k", "d"}, run.Error.Details.Undo.Done); diff != "" {
+		if s.beganAgain(t, id, "e") { // nobody knows what the call did that was under way when the server was killed
+			done = append(done, "e")
+		}
+		if diff := gocmp.Diff(done, run.Error.Details.Undo.Done); diff != "" {
 			t.Errorf("%s: undone (-want +got):\n%s", name, diff)
 		}
 	}
@@ -271,4 +275,16 @@ func (s *server) wantUndone(t *testing.T, id, name string, saga *saga) {
 	if diff := gocmp.Diff(saga.stuck, left); diff != "" || saga.wrong != nil {
 		t.Errorf("%s: left (-want +got):\n%s\nwrong: %q", name, diff, saga.wrong)
 	}
+}
+
+// beganAgain reports whether a step of a run was started more than once.
+func (s *server) beganAgain(t *testing.T, runID, step string) bool {
+	t.Helper()
+	starts := 0
+	for _, e := range s.events(t, runID) {
+		if e.Type == "step_started" && e.CorrelationID == step {
+			starts++
+		}
+	}
+	return starts > 1
 }
