@@ -51,6 +51,7 @@ test: build $(BUNDLE) $(UI) ## Run all checks: vet, the Node and Go tests, the d
 	DEMO_ONCE=1 DATABASE_URL="$$TEST_DATABASE_URL" STEPWELL_SCHEMA=stepwell_demo node $(APP)/demo.mjs
 	cd eventlog/archive/s3test/testdata/server && $(GO) tool -n server # build it once for all tests
 	cd handlers/oidc/oidctest/testdata/provider && $(GO) tool -n provider
+	cd admin/encryption/awskms/kmstest/testdata/server && $(GO) tool -n server
 	$(GO) -C handlers/rest/api/generator tool -n oapi-codegen
 	$(GOTEST) -shuffle=on -timeout 10m $(CALCULATING)
 	$(GOTEST) -race -timeout 10m -run 'Concurrent|OneEvaluation|EndsWithItsContext' ./flow/condition

@@ -54,6 +54,9 @@ var onlyFor = map[string][]string{
 	module + "/starts/startstest":       {"_test.go"},
 	module + "/eventlog/archive/s3test": {"_test.go"},
 	module + "/migrations/localpg":      {"cmd/stepwell", "migrations/testdb", "scripts/gotest", "_test.go"},
+
+	module + "/admin/encryption/awskms/kmstest": {"_test.go"},
+
 	// handlers/server.go needs only the type of the pool, which the readiness probe pings.
 	"github.com/jackc/pgx/v5": {
 		"pg", "admin", "capacity", "starts", "eventlog", "queue", "engine", "flow/registry", "why", "migrations",
@@ -71,11 +74,11 @@ var onlyFor = map[string][]string{
 	"github.com/google/jsonschema-go":       {"cmd/stepwell/remote"},
 	"github.com/caarlos0/env":               {"cmd/stepwell"},
 	"github.com/klauspost/compress":         {"eventlog/archive", "eventlog/payload", "handlers/rest", "_test.go"},
-	"github.com/minio/minio-go":             {"eventlog/archive"},
+	"github.com/minio/minio-go":             {"eventlog/archive", "admin/encryption/awskms"},
 	"github.com/prometheus":                 {"handlers/telemetry", "_test.go"},
 	"go.opentelemetry.io":                   {"handlers/telemetry", "cmd/stepwell", "_test.go"},
 	"github.com/exaring/otelpgx":            {"server", "_test.go"},
-	"testing":                               {"e2e/harness", "server/servertest", "starts/startstest", "migrations/testdb", "eventlog/archive/s3test", "handlers/oidc/oidctest", "_test.go"},
+	"testing":                               {"e2e/harness", "server/servertest", "starts/startstest", "migrations/testdb", "eventlog/archive/s3test", "handlers/oidc/oidctest", "admin/encryption/awskms/kmstest", "_test.go"},
 	"net/http/httptest":                     {"_test.go"},
 	"github.com/google/go-cmp":              {"migrations/testdb", "_test.go"},
 	"pgregory.net/rapid":                    {"_test.go"},

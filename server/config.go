@@ -55,6 +55,8 @@ type Config struct {
 	// EncryptionKeys are the master keys of payloads, and EncryptionKeysFile is a file with them, which comes first.
 	EncryptionKeys     string `env:"STEPWELL_ENCRYPTION_KEYS"`
 	EncryptionKeysFile string `env:"STEPWELL_ENCRYPTION_KEYS_FILE"`
+	// KMS is the service of those master keys that are in one; nil if there is none.
+	KMS encryption.Service
 	// SpecFence serves runs of the Workflow SDK's spec version 9.
 	SpecFence bool `env:"STEPWELL_SDK_SPEC_9"`
 	// PayloadsOver is the size in bytes above which payloads are outside of the database, if there is a place for them.
@@ -91,7 +93,7 @@ func (c Config) MasterKeys() (encryption.MasterKeys, error) {
 			return nil, fmt.Errorf("STEPWELL_ENCRYPTION_KEYS_FILE: %w", err)
 		}
 	}
-	keys, err := encryption.ParseMasterKeys(string(text) + "\n" + c.EncryptionKeys)
+	keys, err := encryption.ParseMasterKeys(string(text)+"\n"+c.EncryptionKeys, c.KMS)
 	if err != nil {
 		return nil, fmt.Errorf("STEPWELL_ENCRYPTION_KEYS: %w", err)
 	}

@@ -1,8 +1,8 @@
 // Package encryption encrypts the payloads of projects at rest.
 //
 // Each project that is encrypted has data keys: one that encrypts what is written, and earlier ones that only decrypt.
-// They are rows, wrapped by a [MasterKey], which is not in the database. [Keys] is the [atrest.Codec] that a server
-// installs into its pool.
+// They are rows, wrapped by a [MasterKey], which is not in the database. Package awskms has those of a key service.
+// [Keys] is the [atrest.Codec] that a server installs into its pool.
 //
 // A payload is encrypted by XAES-256-GCM: from its data key and half of a random nonce of 24 bytes follows a key of
 // AES-256-GCM for this payload alone. So one data key is good for 2^80 payloads, where AES-GCM with random nonces is

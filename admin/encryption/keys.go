@@ -222,7 +222,7 @@ func (k *Keys) unwrap(ctx context.Context, id keyID, key wrappedKey) ([]byte, er
 }
 
 // about returns what is authenticated with a wrapped key.
-func about(id keyID, project string) []byte { return append(id[:], project...) }
+func about(id keyID, project string) About { return About{Key: id.String(), Project: project} }
 
 // String returns the ID as it is shown.
 func (id keyID) String() string { return hex.EncodeToString(id[:]) }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/admin/encryption"
+	"github.com/stepwell-dev/stepwell/admin/encryption/awskms"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/atrest"
 	"github.com/stepwell-dev/stepwell/migrations"
@@ -35,7 +36,7 @@ func master(t testing.TB, names ...string) encryption.MasterKeys {
 		key := bytes.Repeat([]byte(name[:1]), 32)
 		fmt.Fprintf(&text, "%s=%s\n", name, base64.StdEncoding.EncodeToString(key))
 	}
-	keys, err := encryption.ParseMasterKeys(text.String())
+	keys, err := encryption.ParseMasterKeys(text.String(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +292,7 @@ type distant struct {
 	away atomic.Bool
 }
 
-func (d *distant) Unwrap(ctx context.Context, wrapped, about []byte) ([]byte, error) {
+func (d *distant) Unwrap(ctx context.Context, wrapped []byte, about encryption.About) ([]byte, error) {
 	if d.away.Load() {
 		return nil, errors.New("no answer")
 	}
@@ -393,17 +394,20 @@ func TestMasterKeysAreParsed(t *testing.T) {
 	t.Parallel()
 	key := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{1}, 32))
 	for text, want := range map[string]int{
-		"": 0, "2026=" + key: 1, "# old\n2026=" + key + ",\n2025=" + key + "\n": 2,
+		"": 0, "2026=" + key: 1, "# old\n2026=" + key + ",\n2025=" + key + "\n": 2, "a=aws-kms:arn:1:alias/a,b=" + key: 2,
 	} {
-		if keys, err := encryption.ParseMasterKeys(text); err != nil || len(keys) != want {
+		if keys, err := encryption.ParseMasterKeys(text, awskms.Config{}); err != nil || len(keys) != want {
 			t.Errorf("%q: %v, %v", text, keys, err)
 		}
 	}
-	for _, text := range []string{key, "a=" + key[:20], "a=" + key + " a=" + key, "a b=" + key, "a="} {
-		_, err := encryption.ParseMasterKeys(text)
+	for _, text := range []string{key, "a=" + key[:20], "a=" + key + " a=" + key, "a b=" + key, "a=", "a=aws-kms:"} {
+		_, err := encryption.ParseMasterKeys(text, awskms.Config{})
 		if err == nil || strings.Contains(err.Error(), key[:20]) {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+	if keys, err := encryption.ParseMasterKeys("a=aws-kms:alias/a", nil); err == nil {
+		t.Errorf("without a service: %v", keys)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"crypto/cipher"
 	"crypto/rand"
 	"encoding/base64"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,9 +18,12 @@ import (
 // MasterKey wraps data keys. It may be in a service, and slow: the context limits how long it may take. About is
 // authenticated with the key: a wrapped key is good for nothing else.
 type MasterKey interface {
-	Wrap(ctx context.Context, key, about []byte) ([]byte, error)
-	Unwrap(ctx context.Context, wrapped, about []byte) ([]byte, error)
+	Wrap(ctx context.Context, key []byte, about About) ([]byte, error)
+	Unwrap(ctx context.Context, wrapped []byte, about About) ([]byte, error)
 }
+
+// About says which data key it is, and of which project.
+type About struct{ Key, Project string }
 
 // MasterKeys are named keys in their order: the first one wraps new data keys, the others only unwrap.
 type MasterKeys []NamedKey
@@ -32,9 +37,18 @@ type NamedKey struct {
 // maxMasterKeys is how many there may be.
 const maxMasterKeys = 32
 
+// Service has keys that never leave it; Key returns one by what identifies it there.
+type Service interface {
+	Key(id string) (MasterKey, error)
+}
+
+// inService begins a key that is in a service. No base64 begins so.
+const inService = "aws-kms:"
+
 // ParseMasterKeys reads keys from a text: NAME=KEY, separated by commas, spaces or line ends. A key is 32 bytes in
-// base64. Lines that begin with # are left out. Its errors do not contain keys.
-func ParseMasterKeys(text string) (MasterKeys, error) {
+// base64, or aws-kms: and what identifies it in the service, which may be nil. Lines that begin with # are left out.
+// Its errors do not contain keys.
+func ParseMasterKeys(text string, service Service) (MasterKeys, error) {
 	var keys MasterKeys
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(strings.TrimSpace(line), "#") {
@@ -45,7 +59,7 @@ func ParseMasterKeys(text string) (MasterKeys, error) {
 			if entities.ValidateID("name", name) != nil || value == "" || keys.named(name) != nil {
 				return nil, fmt.Errorf("key %d: write NAME=KEY, with a name for each: letters, digits, - and _", len(keys)+1)
 			}
-			key, err := parseMasterKey(value)
+			key, err := parseMasterKey(value, service)
 			if err != nil {
 				return nil, fmt.Errorf("key %s: %w", name, err)
 			}
@@ -59,7 +73,13 @@ func ParseMasterKeys(text string) (MasterKeys, error) {
 	return keys, nil
 }
 
-func parseMasterKey(value string) (MasterKey, error) {
+func parseMasterKey(value string, service Service) (MasterKey, error) {
+	if id, ok := strings.CutPrefix(value, inService); ok {
+		if service == nil {
+			return nil, errors.New("this program has no client for key services: use the server")
+		}
+		return service.Key(id) //nolint:wrapcheck // the caller says which key it is
+	}
 	key, err := base64.StdEncoding.DecodeString(value)
 	if err != nil || len(key) != keySize {
 		return nil, fmt.Errorf("it is not %d bytes in base64: make one with openssl rand -base64 32", keySize)
@@ -89,13 +109,18 @@ func newLocalKey(key []byte) (MasterKey, error) {
 }
 
 // Wrap implements [MasterKey].
-func (k localKey) Wrap(_ context.Context, key, about []byte) ([]byte, error) {
-	return k.aead.Seal(nil, nil, key, about), nil //nolint:gosec // the cipher makes random nonces
+func (k localKey) Wrap(_ context.Context, key []byte, about About) ([]byte, error) {
+	return k.aead.Seal(nil, nil, key, about.bytes()), nil //nolint:gosec // the cipher makes random nonces
 }
 
 // Unwrap implements [MasterKey].
-func (k localKey) Unwrap(_ context.Context, wrapped, about []byte) ([]byte, error) {
-	return k.aead.Open(nil, nil, wrapped, about) //nolint:wrapcheck // the caller says which key it is
+func (k localKey) Unwrap(_ context.Context, wrapped []byte, about About) ([]byte, error) {
+	return k.aead.Open(nil, nil, wrapped, about.bytes()) //nolint:wrapcheck // the caller says which key it is
+}
+
+func (a About) bytes() []byte {
+	id, _ := hex.DecodeString(a.Key) // it is hexadecimal
+	return append(id, a.Project...)
 }
 
 // newKey returns a random data key.

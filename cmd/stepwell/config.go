@@ -13,6 +13,7 @@ import (
 
 	"github.com/caarlos0/env/v11"
 
+	"github.com/stepwell-dev/stepwell/admin/encryption/awskms"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog/archive"
 	"github.com/stepwell-dev/stepwell/eventlog/blob"
@@ -43,6 +44,7 @@ type config struct {
 // aws holds the standard variables of AWS clients.
 type aws struct {
 	EndpointS3      string `env:"AWS_ENDPOINT_URL_S3"`
+	EndpointKMS     string `env:"AWS_ENDPOINT_URL_KMS"`
 	Endpoint        string `env:"AWS_ENDPOINT_URL"`
 	Region          string `env:"AWS_REGION"`
 	DefaultRegion   string `env:"AWS_DEFAULT_REGION"`
@@ -58,6 +60,13 @@ func (a aws) s3() archive.S3 {
 	}
 }
 
+func (a aws) kms() awskms.Config {
+	return awskms.Config{
+		Endpoint: cmp.Or(a.EndpointKMS, a.Endpoint), Region: cmp.Or(a.Region, a.DefaultRegion),
+		AccessKeyID: a.AccessKeyID, SecretAccessKey: a.SecretAccessKey, SessionToken: a.SessionToken,
+	}
+}
+
 func readConfig(environ []string) (config, error) {
 	if err := checkVariables(environ); err != nil {
 		return config{}, err
@@ -66,6 +75,7 @@ func readConfig(environ []string) (config, error) {
 	if err := env.ParseWithOptions(&c, env.Options{Environment: env.ToMap(environ)}); err != nil {
 		return config{}, fmt.Errorf("read environment: %w", err)
 	}
+	c.KMS = c.AWS.kms()
 	_, allowedErr := c.Allowed()
 	_, providerErr := c.newProvider()
 	_, keysErr := c.MasterKeys()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/stepwell-dev/stepwell/admin/encryption/awskms"
 	"github.com/stepwell-dev/stepwell/eventlog/archive"
 	"github.com/stepwell-dev/stepwell/server"
 )
@@ -17,7 +18,9 @@ import (
 // defaults returns the configuration of an empty environment.
 func defaults() config {
 	provider := providerConfig{GroupsClaim: "groups", Scopes: []string{"profile", "email", "groups"}}
-	return config{Config: server.Defaults(), UI: true, Provider: provider, LogFormat: "text"}
+	c := server.Defaults()
+	c.KMS = awskms.Config{}
+	return config{Config: c, UI: true, Provider: provider, LogFormat: "text"}
 }
 
 func TestReadConfig(t *testing.T) {
@@ -33,7 +36,7 @@ func TestReadConfig(t *testing.T) {
 		"STEPWELL_DEPLOYMENTS=shop=http://127.0.0.1:3000,blog=https://blog.test/app",
 		"STEPWELL_ALLOW_ADDRESSES=loopback,10.0.0.0/8", "STEPWELL_DELIVERIES=1", "STEPWELL_MAX_DELIVERIES=2", "STEPWELL_SHUTDOWN_GRACE=1m30s",
 		"STEPWELL_FAILURE_WINDOW=0s", "STEPWELL_BODY_MEMORY=1", "STEPWELL_REQUESTS=3", "STEPWELL_REQUEST_MEMORY=4", "STEPWELL_READERS=5", "STEPWELL_SDK_SPEC_9=true", "STEPWELL_RETENTION=720h", "STEPWELL_ARCHIVE=/archive", "STEPWELL_PAYLOADS=s3://b/p", "STEPWELL_PAYLOADS_OVER=4096",
-		"AWS_ENDPOINT_URL=http://all.test", "AWS_ENDPOINT_URL_S3=http://s3.test", "AWS_REGION=eu-1", "AWS_DEFAULT_REGION=eu-2",
+		"AWS_ENDPOINT_URL=http://all.test", "AWS_ENDPOINT_URL_S3=http://s3.test", "AWS_ENDPOINT_URL_KMS=http://kms.test", "AWS_REGION=eu-1", "AWS_DEFAULT_REGION=eu-2",
 		"AWS_ACCESS_KEY_ID=id", "AWS_SECRET_ACCESS_KEY=se=cret", "AWS_SESSION_TOKEN=token",
 		"STEPWELL_DRAIN_BUDGET=50s", "STEPWELL_PUBLIC_URL=https://s.test", "STEPWELL_CELL=eu1", "STEPWELL_UI=false",
 		"STEPWELL_OIDC_ISSUER=https://id.test", "STEPWELL_OIDC_CLIENT_ID=stepwell", "STEPWELL_OIDC_CLIENT_SECRET=secret",
@@ -48,12 +51,15 @@ func TestReadConfig(t *testing.T) {
 		Deployments:    map[string]string{"shop": "http://127.0.0.1:3000", "blog": "https://blog.test/app"},
 		AllowAddresses: "loopback,10.0.0.0/8", Deliveries: 1, MaxDeliveries: 2, BodyMemory: 1, Requests: 3, RequestMemory: 4, Readers: 5, SpecFence: true, Grace: 90 * time.Second,
 		Retention: 720 * time.Hour, PayloadsOver: 4096, DrainBudget: 50 * time.Second, PublicURL: "https://s.test", Cell: "eu1",
+		KMS: awskms.Config{
+			Endpoint: "http://kms.test", Region: "eu-1", AccessKeyID: "id", SecretAccessKey: "se=cret", SessionToken: "token",
+		},
 	}, Provider: providerConfig{
 		Issuer: "https://id.test", ClientID: "stepwell", ClientSecret: "secret", Access: "default:admin=sre", GroupsClaim: "roles",
 		Scopes: []string{"email"},
 	}, DataDir: "/data", Archive: "/archive", Payloads: "s3://b/p", LogFormat: "JSON", LogLevel: slog.LevelDebug,
 		AWS: aws{
-			Endpoint: "http://all.test", EndpointS3: "http://s3.test", Region: "eu-1", DefaultRegion: "eu-2",
+			Endpoint: "http://all.test", EndpointS3: "http://s3.test", EndpointKMS: "http://kms.test", Region: "eu-1", DefaultRegion: "eu-2",
 			AccessKeyID: "id", SecretAccessKey: "se=cret", SessionToken: "token",
 		},
 	}
