@@ -27,7 +27,7 @@ var drivers = []driver{{"wire", runByWire}, {"contract", runByContract}}
 var flowDriver = driver{"flow", runByFlow}
 
 const (
-	flowCase   = "seq-3"
+	openCase   = "seq-3"  // of all drivers, and of the open loops
 	flowPrefix = "bench-" // of the names of flows, before the name of the shape
 )
 
@@ -45,12 +45,20 @@ func flowDocument(name string, of shape) string {
 	return doc.String()
 }
 
+// goDriver starts runs of the Go SDK's app, each of whose steps is on disk before the next one begins. It has the case
+// that is not the function's.
+var goDriver = driver{byGoSDK, func(ctx context.Context, s *testbed, _ string) (time.Time, error) {
+	return s.execute(ctx, goDeployment, eachStep.Name(), openCase)
+}}
+
+const byGoSDK = "Go SDK"
+
 // driversOf returns the drivers that have a case.
 func driversOf(workflow string) []driver {
-	if workflow != flowCase {
+	if workflow != openCase {
 		return drivers
 	}
-	return append(slices.Clone(drivers), flowDriver)
+	return append(slices.Clone(drivers), flowDriver, goDriver)
 }
 
 // newRunID returns an ID whose first 20 characters are unique, because the IDs of steps and targets are derived from
@@ -102,8 +110,11 @@ func (s *testbed) execute(ctx context.Context, deployment, workflow, shape strin
 // messages, so 200 runs of 50 steps would take minutes for one round.
 const mostSteps = 2_000
 
-// measureEngine measures whole runs: in a closed loop with a fixed number in flight, and in an open loop at fixed
-// rates.
+// percents are how much of what fits is asked for in open loops.
+var percents = []int{25, 50, 80}
+
+// measureEngine measures whole runs: in a closed loop with a fixed number in flight, and in an open loop at parts of
+// the rate that the closed loop had with the most in flight.
 func measureEngine(ctx context.Context, b *bench) ([]row, error) {
 	s, err := b.newTestbed(ctx, "all")
 	if err != nil {
@@ -115,6 +126,7 @@ func measureEngine(ctx context.Context, b *bench) ([]row, error) {
 
 func (b *bench) engineRows(ctx context.Context, s *testbed) ([]row, error) {
 	var rows []row
+	fit := map[string]float64{} // runs of openCase per second, by driver
 	for _, workflow := range b.shapes {
 		of, err := shapeOf(workflow)
 		if err != nil {
@@ -130,12 +142,16 @@ func (b *bench) engineRows(ctx context.Context, s *testbed) ([]row, error) {
 					return nil, err
 				}
 				rows = append(rows, r)
+				if workflow == openCase {
+					fit[d.name] = r.perSecond()
+				}
 			}
 		}
 	}
-	for _, rate := range b.rates {
-		for _, d := range drivers {
-			r, err := b.engineRow(ctx, s, d, row{Case: "seq-3", Variant: d.name, Rate: rate})
+	for _, percent := range percents {
+		for _, d := range driversOf(openCase) {
+			rate := fit[d.name] * float64(percent) / 100
+			r, err := b.engineRow(ctx, s, d, row{Case: openCase, Variant: d.name, Size: percent, Rate: rate})
 			if err != nil {
 				return nil, err
 			}
@@ -162,7 +178,7 @@ func (b *bench) engineRow(ctx context.Context, s *testbed, d driver, r row) (row
 	if err != nil {
 		return r, fmt.Errorf("%s %s, %d in flight, %g a second: %w", d.name, r.Case, r.Clients, r.Rate, err)
 	}
-	say("engine %s %s, %d in flight, %g a second: %.0f/s, p50 %.1f ms", d.name, r.Case, r.Clients, r.Rate, r.perSecond(),
+	say("engine %s %s, %d in flight, %.0f a second: %.0f/s, p50 %.1f ms", d.name, r.Case, r.Clients, r.Rate, r.perSecond(),
 		r.Latency.P50)
 	return r, s.awaitEmptyQueue(ctx)
 }

@@ -127,8 +127,8 @@ var parts = []part{
 	{"engine", measureEngine, "Engine", "Whole runs with steps that do nothing. *wire* is the protocol of " +
 		"the Workflow SDK, with the requests of its stable client; *contract* is the function contract; " +
 		"*flow* is a document with the same steps, which the server continues by itself. Runs that are asked " +
-		"for start at that rate, independently of earlier ones; their latencies count from the scheduled " +
-		"start, and *unfinished* were not done 10 s after the last start.", ""},
+		"for start at that rate, which is *size* percent of what 200 in flight have, independently of earlier ones; " +
+		"their latencies count from the scheduled start, and *unfinished* were not done 10 s after the last start.", ""},
 	{"overload", measureOverload, "Overload", "3-step runs in a closed loop, and then at 1, 2, 4 and 8 " +
 		"times its rate (*size*). A start that is refused is not repeated; *retry after* is the mean of what " +
 		"the server asks for. Only runs that ended while the load lasted, except for its first third, are in " +

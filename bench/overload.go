@@ -27,12 +27,7 @@ const (
 )
 
 // overloadDrivers are the two protocols, and the Go SDK's app.
-var overloadDrivers = append(slices.Clone(drivers), driver{byGoSDK,
-	func(ctx context.Context, s *testbed, _ string) (time.Time, error) {
-		return s.execute(ctx, goDeployment, eachStep.Name(), "seq-3")
-	}})
-
-const byGoSDK = "Go SDK"
+var overloadDrivers = append(slices.Clone(drivers), goDriver)
 
 // measureOverload asks for more runs than fit. What fits is what a closed loop gets.
 func measureOverload(ctx context.Context, b *bench) ([]row, error) {

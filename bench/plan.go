@@ -15,7 +15,6 @@ type plan struct {
 	// goInFlight are those of the Go SDK.
 	goInFlight []int
 	engine     time.Duration
-	rates      []float64 // runs per second in an open loop
 	open       time.Duration
 	grace      time.Duration // how long open loops wait for unfinished operations
 	// overloadGrace is the same after an overload, and recovery how long after it the server is to be as fast as before.
@@ -37,7 +36,7 @@ func planFor(short bool) plan {
 		return plan{
 			warm: 50 * time.Millisecond, window: 200 * time.Millisecond, rounds: 1, floorTimes: 50,
 			clients: []int{1, 8}, inFlight: []int{1, 8}, goInFlight: []int{1, 8}, engine: 300 * time.Millisecond,
-			rates: []float64{20}, open: 300 * time.Millisecond, grace: 10 * time.Second,
+			open: 300 * time.Millisecond, grace: 10 * time.Second,
 			overloadGrace: 30 * time.Second, recovery: 300 * time.Millisecond,
 			shapes: []string{"seq-1", "seq-3", "wide-5"}, peer: 300 * time.Millisecond, peerOther: 300 * time.Millisecond,
 
@@ -48,7 +47,7 @@ func planFor(short bool) plan {
 	return plan{
 		warm: time.Second, window: 5 * time.Second, rounds: 2,
 		clients: []int{1, 8, 32}, inFlight: []int{1, 8, 32, 200}, goInFlight: []int{1, 200}, engine: 8 * time.Second,
-		rates: []float64{25, 50, 100, 200, 400}, open: 15 * time.Second, grace: 10 * time.Second,
+		open: 15 * time.Second, grace: 10 * time.Second,
 		overloadGrace: time.Minute, recovery: 5 * time.Second, settle: 5 * time.Second,
 		shapes: []string{"seq-1", "seq-3", "seq-10", "wide-50"}, peer: 5 * time.Second, peerOther: 3 * time.Second,
 

@@ -87,3 +87,21 @@ func TestOverloadGoal(t *testing.T) {
 		t.Error("a goal without an open loop was measured")
 	}
 }
+
+// TestFlatnessGoal: the goal compares the worst p99 of the open loops with the p50 of a single run.
+func TestFlatnessGoal(t *testing.T) {
+	t.Parallel()
+	rows := map[string][]row{"engine": {
+		{Case: "seq-3", Variant: "wire", Clients: 1, Latency: quantiles{P50: 10, P99: 90}},
+		{Case: "seq-3", Variant: "wire", Clients: 200, Latency: quantiles{P50: 400, P99: 900}},
+		{Case: "seq-3", Variant: "wire", Size: 25, Rate: 20, Latency: quantiles{P50: 11, P99: 40}},
+		{Case: "seq-3", Variant: "wire", Size: 80, Rate: 64, Latency: quantiles{P50: 20, P99: 70}},
+		{Case: "seq-3", Variant: "flow", Clients: 1, Latency: quantiles{P50: 5}},
+	}}
+	if got, ok := flatness("wire")(rows); !ok || got != 7 {
+		t.Errorf("got %g, %v; want 70 of 10", got, ok)
+	}
+	if _, ok := flatness("flow")(rows); ok {
+		t.Error("a goal without an open loop was measured")
+	}
+}

@@ -69,7 +69,7 @@ func (b *bench) newTestbed(ctx context.Context, serverRole string) (s *testbed, 
 			return nil, fmt.Errorf("register the function: %w", err)
 		}
 	}
-	for _, name := range []string{"seq-1", flowCase, "seq-10", "wide-50"} {
+	for _, name := range []string{"seq-1", openCase, "seq-10", "wide-50"} {
 		of, err := shapeOf(name)
 		if err == nil {
 			err = s.client.putFlow(ctx, flowDocument(name, of))

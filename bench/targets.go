@@ -37,6 +37,10 @@ var goals = []goal{
 	{"overload by the wire, least runs /s / most", leastOfBest("wire"), atLeast(0.9)},
 	{"overload by the contract, least runs /s / most", leastOfBest("contract"), atLeast(0.9)},
 	{"overload of the Go SDK's app, least runs /s / most", leastOfBest(byGoSDK), atLeast(0.9)},
+	{"open loops by the wire, most p99 / p50 alone", flatness("wire"), atMost(5)},
+	{"open loops by the contract, most p99 / p50 alone", flatness("contract"), atMost(5)},
+	{"open loops of the flow, most p99 / p50 alone", flatness("flow"), atMost(5)},
+	{"open loops of the Go SDK's app, most p99 / p50 alone", flatness(byGoSDK), atMost(5)},
 	{"single 3-step run, by the wire, p50 ms", figureOf("engine", threeBy("wire", 1), median), atMost(15)},
 	{"single 3-step run, by the contract, p50 ms", figureOf("engine", threeBy("contract", 1), median), atMost(15)},
 	{"3-step flow alone, p50 / the contract's",
@@ -116,6 +120,21 @@ func leastOfBest(variant string) value {
 			}
 		}
 		return ratio(least, most), ok
+	}
+}
+
+// flatness returns the greatest p99 of a variant in the open loops of the part engine, divided by its p50 with one run in
+// flight.
+func flatness(variant string) value {
+	return func(rows map[string][]row) (float64, bool) {
+		worst := 0.0
+		for _, r := range rows["engine"] {
+			if r.Variant == variant && r.Rate > 0 {
+				worst = max(worst, r.Latency.P99)
+			}
+		}
+		alone, ok := figureOf("engine", threeBy(variant, 1), median)(rows)
+		return ratio(worst, alone), ok && worst > 0
 	}
 }
 
