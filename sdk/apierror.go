@@ -65,7 +65,10 @@ func (e *APIError) mayHaveActed() bool {
 const longestError = 1 << 20
 
 func newAPIError(r apiRequest, resp *http.Response) *APIError {
-	e := &APIError{Status: resp.StatusCode, request: r.method + " " + r.path, RequestID: resp.Header.Get("X-Request-Id")}
+	e := &APIError{
+		Status: resp.StatusCode, request: r.method + " " + r.path, RequestID: resp.Header.Get("X-Request-Id"),
+		Uncertain: r.uncertain,
+	}
 	if seconds, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 31); err == nil {
 		e.RetryAfter = time.Duration(seconds) * time.Second
 	}

@@ -54,6 +54,7 @@ type apiRequest struct {
 	body         any           // encoded as JSON; nil for none
 	poll         time.Duration // how long the server waits before it answers; 0 if it is no long poll
 	sealed       bool          // payloads in the answer stay as they are
+	uncertain    bool          // an earlier attempt may have acted
 }
 
 // do sends a request, and decodes the answer into a value unless that is nil. It repeats the request if there is no
@@ -70,14 +71,10 @@ func (c *Client) do(ctx context.Context, r apiRequest, into any) error {
 			return err
 		}
 	}
-	uncertain := false
 	for failures := 0; ; {
 		err := c.once(ctx, r, body, into)
 		refused, answered := errors.AsType[*APIError](err)
-		if answered {
-			refused.Uncertain = uncertain
-		}
-		uncertain = uncertain || !answered || refused.mayHaveActed()
+		r.uncertain = r.uncertain || !answered || refused.mayHaveActed()
 		if failures++; err == nil || !transient(err) || failures == requestAttempts && r.poll == 0 {
 			return err
 		}

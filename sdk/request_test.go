@@ -130,6 +130,23 @@ func TestAContextThatHasEndedIsNotTheServersFault(t *testing.T) {
 	}
 }
 
+// TestTheErrorThatEndsAContextStays as it is: other requests have it as well, as in an errgroup.
+func TestTheErrorThatEndsAContextStays(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	refused, requests := &APIError{Status: http.StatusConflict}, 0
+	c := newTestClient(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		if requests++; requests == 2 {
+			cancel(refused)
+		}
+		panic(http.ErrAbortHandler)
+	}))
+	err := c.do(ctx, apiRequest{method: http.MethodGet, path: "/v1/runs"}, nil)
+	if !errors.Is(err, refused) || refused.Uncertain {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestAnswersAreNotCompressed: a log is read while its run waits, so its time counts more than its bytes.
 func TestAnswersAreNotCompressed(t *testing.T) {
 	t.Parallel()
