@@ -118,23 +118,25 @@ const (
 	StatusCancelled RunStatus = "cancelled"
 )
 
-// RunFilter says which runs a list has. Empty fields do not restrict it.
+// RunFilter says which runs a list has, or which are changed. Empty fields do not restrict it.
 type RunFilter struct {
-	Workflow      string
-	Status        RunStatus
+	Workflow string
+	Status   RunStatus
+	// ErrorCode is that of the error of failed runs.
+	ErrorCode     string
 	Key, ParentID string
 	// CreatedAfter is the first time that counts, and CreatedBefore the first that does not.
 	CreatedAfter, CreatedBefore time.Time
 	// Attributes are those that a run must have, up to 8.
 	Attributes map[string]string
-	// OldestFirst reverses the order.
+	// OldestFirst reverses the order of a list.
 	OldestFirst bool
 }
 
 func (f RunFilter) query() url.Values {
 	q := url.Values{}
 	for name, value := range map[string]string{
-		"workflow": f.Workflow, "status": string(f.Status), "key": f.Key, "parentId": f.ParentID,
+		"workflow": f.Workflow, "status": string(f.Status), "key": f.Key, "parentId": f.ParentID, "errorCode": f.ErrorCode,
 		"createdAfter": timeOrEmpty(f.CreatedAfter), "createdBefore": timeOrEmpty(f.CreatedBefore),
 	} {
 		if value != "" {

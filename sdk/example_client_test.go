@@ -57,6 +57,37 @@ func ExampleEnds() {
 	}
 }
 
+// What has failed goes on when its code is mended.
+func ExampleClient_ForkAll() {
+	ctx := context.Background()
+	client, err := stepwell.NewClient(stepwell.ClientConfigFromEnv())
+	if err != nil {
+		log.Fatal(err)
+	}
+	// A new run keeps what order 7 has done, and goes on from the step that failed, with the newest code.
+	fork, err := Order.Handle(client, "wrun_01JD5A8R8D0000000000000000").Fork(ctx, stepwell.ForkOptions{Deployment: "latest"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(fork.ID())
+
+	// So do all that failed in the same way, each once for this key. With DryRun, it only says which they are.
+	declined := stepwell.RunFilter{Workflow: Order.Name(), ErrorCode: "card_declined"}
+	all, err := client.ForkAll(ctx, declined, stepwell.ForkAllOptions{Deployment: "latest", IdempotencyKey: "cards-1"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(all.Done, all.Refused)
+
+	// All runs of ann that have not ended are cancelled.
+	ofAnn := stepwell.RunFilter{Attributes: map[string]string{"customer": "ann"}}
+	all, err = client.CancelAll(ctx, ofAnn, stepwell.CancelAllOptions{Reason: "the account is closed"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(all.Done)
+}
+
 // The handler serves on any HTTP host. It accepts only calls that the server has signed.
 func ExampleApp_Handler() {
 	app := stepwell.NewApp(stepwell.AppConfig{Name: "orders"}) // STEPWELL_SIGNING_KEYS

@@ -30,6 +30,8 @@ type RunDetails struct {
 	// ContinuedFrom is the run with whose work this one goes on, and ContinuedAs the one that goes on with its work; empty
 	// for none.
 	ContinuedFrom, ContinuedAs string
+	// ForkOf says where a fork began; nil for other runs.
+	ForkOf *ForkOf
 	// StartAt is the planned start of a pending run. StartedAt, CompletedAt and Deadline are zero if there is no such
 	// time.
 	CreatedAt, StartAt, StartedAt, CompletedAt, Deadline time.Time

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	stepwell "github.com/stepwell-dev/stepwell/sdk"
 )
@@ -92,5 +93,44 @@ func TestManyRunsAreStartedAndWaitedFor(t *testing.T) {
 	})
 	if !stepwell.HasCode(err, "deployment_not_found") || nowhere[0] != nil {
 		t.Errorf("at a deployment that is not there: %v, %v", nowhere[0], err)
+	}
+}
+
+// TestAllMatchingRunsAreCancelled, and no others: more than one request changes, and than a result names.
+func TestAllMatchingRunsAreCancelled(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	nap := stepwell.NewWorkflow[int, int]("nap")
+	s.serve(t, nap.Bind(func(w *stepwell.Context, n int) (int, error) { return n, w.Sleep(time.Hour) }))
+	c, ctx := s.client(t, "write"), t.Context()
+	runs, err := nap.StartAll(ctx, c, make([]int, 104), func(i int) []stepwell.StartOption {
+		return []stepwell.StartOption{stepwell.Attribute("side", []string{"left", "right"}[min(i/101, 1)])}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := stepwell.RunFilter{Workflow: nap.Name(), Attributes: map[string]string{"side": "left"}}
+	all, err := c.CancelAll(ctx, left, stepwell.CancelAllOptions{DryRun: true})
+	if err != nil || all.Matched != 101 || all.Done != 0 || all.More {
+		t.Errorf("a dry run: %+v, %v", all, err)
+	}
+	all, err = c.CancelAll(ctx, left, stepwell.CancelAllOptions{Reason: "too many naps"})
+	if err != nil || all.Matched != 101 || all.Done != 101 || len(all.RunIDs) != 100 || all.More {
+		t.Errorf("got %+v, %v", all, err)
+	}
+	for i, run := range runs {
+		details, err := run.Details(ctx)
+		if cancelled := details.Status == stepwell.StatusCancelled; err != nil || cancelled != (i < 101) ||
+			cancelled && details.CancelReason != "too many naps" {
+			t.Errorf("run %d is %+v, %v", i, details, err)
+		}
+	}
+	if all, err := c.CancelAll(ctx, stepwell.RunFilter{}, stepwell.CancelAllOptions{}); err == nil {
+		t.Errorf("without a condition: %+v", all)
+	}
+	batch := stepwell.ForkAllOptions{DryRun: true}
+	left.Status = stepwell.StatusCancelled
+	if all, err := c.ForkAll(ctx, left, batch); err != nil || all.Matched != 101 || all.Done != 0 || all.More {
+		t.Errorf("a dry run of forks: %+v, %v", all, err)
 	}
 }

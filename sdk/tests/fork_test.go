@@ -2,11 +2,10 @@ package tests
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -20,17 +19,6 @@ var (
 	forkPrice = stepwell.NewStep[string, string]("price")
 	forkKid   = stepwell.NewWorkflow[string, string]("kid")
 )
-
-// forkRun is a run as the API shows it.
-type forkRun struct {
-	ID, Status string
-	Output     string
-	LastSeq    int
-	ForkOf     struct {
-		RunID  string `json:"runId"`
-		Events int
-	}
-}
 
 // TestForksEndAsTheOriginal at each position of a log, with a step that the server calls, steps within the call, some at
 // once, a sleep, random numbers and a child. No step that is finished there is executed again, and a child that is open
@@ -77,36 +65,38 @@ func TestForksEndAsTheOriginal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := s.logOf(t, run.ID())
+	log, children := s.logOf(t, run.ID()), 0
 	for at := 1; at < len(log); at++ {
-		var fork forkRun
-		got, err := s.request(t.Context(), adminKey, http.MethodPost, "/v1/runs/"+run.ID()+"/rerun",
-			map[string]int{"at": at}, &fork)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !got.ok() { // only within the result of a step of the function
-			if log[at-1].Type != "step_created" && log[at-1].Type != "step_started" || got.status != http.StatusConflict {
-				t.Errorf("at %d, %s: %s", at, log[at-1].Type, got)
+		fork, err := run.Fork(t.Context(), stepwell.ForkOptions{At: int64(at)})
+		if err != nil { // only within the result of a step of the function
+			if log[at-1].Type != "step_created" && log[at-1].Type != "step_started" ||
+				!stepwell.HasCode(err, "fork_refused") {
+				t.Errorf("at %d, %s: %v", at, log[at-1].Type, err)
 			}
 			continue
 		}
-		ended := s.awaitEnd(t, fork.ID)
-		if ended.Output != want || ended.ForkOf.RunID != run.ID() || ended.ForkOf.Events != at {
-			t.Errorf("at %d: got %+v, want the output %q; its log is %v", at, ended, want, s.logOf(t, fork.ID))
+		got, err := fork.Wait(t.Context())
+		details, read := fork.Details(t.Context())
+		if of := details.ForkOf; got != want || err != nil || read != nil || of.RunID != run.ID() || of.Events != int64(at) {
+			t.Errorf("at %d: got %q, %v, want %q; %+v; its log is %v", at, got, err, want, details, s.logOf(t, fork.ID()))
+		} else {
+			children += of.Children
 		}
 		for _, e := range log[:at] {
 			mu.Lock()
-			if n := executed[fork.ID+" "+e.CorrelationID]; e.Type == "step_completed" && n > 0 {
+			if n := executed[fork.ID()+" "+e.CorrelationID]; e.Type == "step_completed" && n > 0 {
 				t.Errorf("at %d: step %s was executed again", at, e.CorrelationID)
 			}
 			mu.Unlock()
 		}
 	}
+	if children == 0 {
+		t.Error("no fork says that a child was open")
+	}
 }
 
-// TestForkGoesOnFromTheFailure after the code was mended.
-func TestForkGoesOnFromTheFailure(t *testing.T) {
+// TestForksGoOnFromTheFailure after the code was mended: one of a run, and those of all others.
+func TestForksGoOnFromTheFailure(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	var mu sync.Mutex
@@ -116,39 +106,66 @@ func TestForkGoesOnFromTheFailure(t *testing.T) {
 		defer mu.Unlock()
 		packed++
 		return in, nil
+	}), forkPrice.Bind(func(_ context.Context, in string) (string, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if priced++; broken {
+			return "", stepwell.Fail("no_price", "nobody knows")
+		}
+		return in + " priced", nil
 	}), forked.Bind(func(w *stepwell.Context, in string) (string, error) {
 		got, err := forkPack.Run(w, in)
 		if err != nil {
 			return "", err
 		}
-		return stepwell.Do(w, "price", func(context.Context) (string, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			if priced++; broken {
-				return "", stepwell.Permanent(errors.New("no price"))
-			}
-			return got + " priced", nil
-		})
+		return forkPrice.Run(w, got, stepwell.Remote())
 	}))
-	run, err := forked.Start(t.Context(), s.client(t, "write"), "teapot")
+	c, ctx := s.client(t, "write"), t.Context()
+	runs, err := forked.StartAll(ctx, c, []string{"teapot", "cup", "spoon"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := run.Wait(t.Context()); err == nil {
-		t.Fatal("the run has not failed")
+	if _, err := stepwell.WaitAll(ctx, runs); err == nil {
+		t.Fatal("the runs have not failed")
 	}
 	mu.Lock()
 	broken = false
 	mu.Unlock()
-	var fork forkRun
-	s.admin(t, http.MethodPost, "/v1/runs/"+run.ID()+"/rerun", map[string]string{"from": "failure"}, &fork)
-	if got := s.awaitEnd(t, fork.ID); got.Output != "teapot priced" {
-		t.Errorf("got %+v; its log is %v", got, s.logOf(t, fork.ID))
+	once := stepwell.ForkOptions{IdempotencyKey: "mended"}
+	fork, err := runs[0].Fork(ctx, once)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := fork.Wait(ctx); got != "teapot priced" || err != nil {
+		t.Errorf("got %q, %v; its log is %v", got, err, s.logOf(t, fork.ID()))
+	}
+	if again, err := runs[0].Fork(ctx, once); err != nil || again.ID() != fork.ID() {
+		t.Errorf("repeated, it is %v, %v", again, err)
+	}
+	others := stepwell.RunFilter{Workflow: forked.Name(), ErrorCode: "no_price"}
+	batch := stepwell.ForkAllOptions{IdempotencyKey: "batch", DryRun: true}
+	if all, err := c.ForkAll(ctx, others, batch); err != nil || all.Matched != 3 || all.Done != 0 {
+		t.Errorf("a dry run: %+v, %v", all, err)
+	}
+	batch.DryRun = false
+	if all, err := c.ForkAll(ctx, others, batch); err != nil || all.Done != 3 || len(all.RunIDs) != 3 {
+		t.Errorf("got %+v, %v", all, err)
+	}
+	if all, err := c.ForkAll(ctx, others, batch); err != nil || all.Matched != 0 {
+		t.Errorf("repeated: %+v, %v", all, err)
+	}
+	for f, err := range c.Runs(ctx, stepwell.RunFilter{Workflow: forked.Name()}) {
+		if err != nil || f.ForkOf == nil {
+			continue
+		}
+		if got, err := forked.Handle(c, f.ID).Wait(ctx); !strings.HasSuffix(got, " priced") || err != nil {
+			t.Errorf("fork %s: got %q, %v", f.ID, got, err)
+		}
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if packed != 1 || priced != 2 {
-		t.Errorf("packed %d times and priced %d times, want once and twice", packed, priced)
+	if packed != 3 || priced != 7 {
+		t.Errorf("packed %d times and priced %d times, want 3 and 7", packed, priced)
 	}
 }
 
@@ -160,14 +177,4 @@ func (s *server) logOf(t *testing.T, id string) []logged {
 	var page struct{ Data []logged }
 	s.admin(t, http.MethodGet, "/v1/runs/"+id+"/events?order=asc&limit=1000", nil, &page)
 	return slices.Clip(page.Data)
-}
-
-func (s *server) awaitEnd(t *testing.T, id string) (run forkRun) {
-	t.Helper()
-	var raw json.RawMessage
-	s.admin(t, http.MethodGet, "/v1/runs/"+id+"/wait?timeout=60s", nil, &raw)
-	if err := json.Unmarshal(raw, &run); err != nil {
-		t.Fatalf("%s: %v", raw, err)
-	}
-	return run
 }
