@@ -84,7 +84,7 @@ const addEpoch = `
 		SELECT 1 + greatest((SELECT max(xid::text::bigint) FROM stats_progress), (
 			SELECT max(newest.xid::text::bigint) FROM projects, unnest($2::text[]) AS of (type), LATERAL (
 				SELECT xid FROM events e WHERE e.project = projects.name AND e.type = of.type
-				ORDER BY e.xid DESC, e.run_id DESC, e.seq DESC LIMIT 1) newest), 0) AS stop
+				ORDER BY e.xid DESC LIMIT 1) newest), 0) AS stop
 	), next AS (
 		SELECT last.*, stop, cluster IN ('', here) AND stop <= base + next AS goes_on FROM last, events
 	)

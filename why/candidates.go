@@ -54,7 +54,7 @@ var (
 		`SELECT run_id, EXISTS (SELECT FROM steps s WHERE s.run_id = e.run_id AND s.id = e.correlation_id
 				AND s.completed_at IS NULL AND s.retry_after > now()) AS hit
 			FROM (SELECT run_id, correlation_id FROM events WHERE project = $1 AND type = 'step_retrying'
-				ORDER BY project DESC, type DESC, xid DESC, run_id DESC, seq DESC LIMIT $2) AS e`,
+				ORDER BY project DESC, type DESC, xid DESC LIMIT $2) AS e`,
 	}
 	// personSources are the oldest hooks that somebody is to resume. Approvals are few among them.
 	personSources = []string{

@@ -111,12 +111,14 @@ var changesSQL = func() string {
 	for i, t := range entities.EventTypes {
 		parts[i] = `(SELECT run_id, seq, type, xid FROM events
 			WHERE project = $2 AND type = '` + string(t) + `' AND (xid, run_id, seq) > ($3::text::xid8, $4, $5)
-			ORDER BY xid, run_id, seq LIMIT $6)`
+			ORDER BY xid FETCH FIRST $6 ROWS WITH TIES)`
 	}
 	return `
 		SELECT ` + boundColumns + `, run_id, seq, type, xid
 		FROM (` + boundsSQL + `) bounds LEFT JOIN (
-			` + strings.Join(parts, ` UNION ALL `) + `
+			SELECT * FROM (
+				` + strings.Join(parts, ` UNION ALL `) + `
+				ORDER BY xid FETCH FIRST $6 ROWS WITH TIES) changes
 			ORDER BY xid, run_id, seq LIMIT $6
 		) e ON true
 		ORDER BY xid, run_id, seq`

@@ -2,9 +2,11 @@ package read
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
@@ -54,21 +56,20 @@ func TestProjectEventsReadAboutOnePage(t *testing.T) {
 		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, created_at, updated_at)
 		SELECT 'wrun_' || md5(i::text), CASE WHEN i % 300 = 0 THEN 'small' ELSE 'home' END, 'dpl_1', 'w', 'running', 3, 20, $1, $1
 		FROM generate_series(1, 3000) i`, day)
-	// The first third is from before events had an xid.
 	f.exec(t, `
 		INSERT INTO events (project, run_id, seq, type, correlation_id, spec_version, created_at, data, xid)
 		SELECT CASE WHEN i % 300 = 0 THEN 'small' ELSE 'home' END, 'wrun_' || md5(i::text), seq,
 			CASE WHEN i % 1000 = 7 AND seq = 20 THEN 'run_failed'
 				ELSE ('{run_created,step_created,step_started,step_completed,attr_set}'::text[])[1 + seq % 5] END,
 			CASE WHEN seq % 5 IN (1, 2, 3) THEN 'step_' || i || '_' || seq / 5 ELSE '' END,
-			3, $1::timestamptz + i * interval '1 s', '{}', CASE WHEN i < 1000 THEN '0' ELSE (1 + i / 10)::text END::xid8
+			3, $1::timestamptz + i * interval '1 s', '{}', (1 + i / 10)::text::xid8
 		FROM generate_series(1, 3000) i, generate_series(1, 20) seq`, day)
 	// All runs have a step of one name, a few of which fail. No event of another type concerns it.
 	f.exec(t, `
 		INSERT INTO events (project, run_id, seq, type, correlation_id, spec_version, created_at, data, xid)
 		SELECT CASE WHEN i % 300 = 0 THEN 'small' ELSE 'home' END, 'wrun_' || md5(i::text), 20 + seq,
 			CASE WHEN seq < 4 THEN 'step_retrying' WHEN i % 100 = 7 THEN 'step_failed' ELSE 'step_completed' END,
-			'charge', 3, $1::timestamptz + i * interval '1 s', '{}', CASE WHEN i < 1000 THEN '0' ELSE (1 + i / 10)::text END::xid8
+			'charge', 3, $1::timestamptz + i * interval '1 s', '{}', (1 + i / 10)::text::xid8
 		FROM generate_series(1, 3000) i, generate_series(1, 4) seq`, day)
 	f.exec(t, `ANALYZE`)
 	run := entities.RunID("")
@@ -158,4 +159,82 @@ func (f planFixture) blocks(t *testing.T, sql string, args ...any) int {
 		t.Fatal(err)
 	}
 	return explained[0].Plan.Hit + explained[0].Plan.Read
+}
+
+// TestFeedWithinATransaction reads events that one transaction has written, of many runs, and those before and after it,
+// in pages that end anywhere in it. The index does not tell them apart.
+func TestFeedWithinATransaction(t *testing.T) {
+	t.Parallel()
+	f := newPlanFixture(t)
+	f.exec(t, `
+		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, created_at, updated_at)
+		SELECT 'wrun_' || i, 'home', 'dpl_1', 'w', 'running', 3, 8, $1, $1 FROM generate_series(1, 6) i`, day)
+	f.exec(t, `
+		INSERT INTO events (project, run_id, seq, type, correlation_id, spec_version, created_at, data, xid)
+		SELECT 'home', 'wrun_' || i, seq, ('{step_created,step_completed,attr_set}'::text[])[1 + seq % 3], 'charge',
+			3, $1, '{}', CASE WHEN seq = 1 THEN '4' WHEN seq = 8 AND i > 4 THEN '6' ELSE '5' END::xid8
+		FROM generate_series(1, 6) i, generate_series(1, 8) seq`, day)
+	for name, q := range map[string]EventQuery{
+		"all": {}, "a type": {Types: []entities.EventType{"attr_set"}},
+		"types": {Types: []entities.EventType{"step_completed", "step_created"}}, "an ID": {CorrelationID: "charge"},
+	} {
+		for _, common := range []bool{false, q.CorrelationID != ""} {
+			whole := f.pages(t, q, pg.Page{Limit: 100}, common)
+			if !slices.IsSortedFunc(whole, FeedCursor.Compare) || len(whole) != f.count(t, q) {
+				t.Fatalf("%s: %v", name, whole)
+			}
+			for _, limit := range []int{1, 2, 7, 40} {
+				if diff := cmp.Diff(whole, f.pages(t, q, pg.Page{Limit: limit}, common), cmp.AllowUnexported(FeedCursor{})); diff != "" {
+					t.Errorf("%s, pages of %d (-want +got):\n%s", name, limit, diff)
+				}
+				back := f.pages(t, q, pg.Page{Limit: limit, Descending: true}, common)
+				slices.Reverse(back)
+				if diff := cmp.Diff(whole, back, cmp.AllowUnexported(FeedCursor{})); diff != "" {
+					t.Errorf("%s, descending pages of %d (-want +got):\n%s", name, limit, diff)
+				}
+			}
+		}
+	}
+}
+
+// count returns how many events of the home project have one of the query's types.
+func (f planFixture) count(t *testing.T, q EventQuery) (n int) {
+	t.Helper()
+	err := f.pool.QueryRow(t.Context(), `
+		SELECT count(*) FROM events WHERE project = 'home' AND ($1::text[] IS NULL OR type = ANY ($1))`, q.Types).Scan(&n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// pages returns the places of the home project's events, which it reads page by page. Common has it read an ID as if
+// many events had it.
+func (f planFixture) pages(t *testing.T, q EventQuery, p pg.Page, common bool) (places []FeedCursor) {
+	t.Helper()
+	for {
+		s, err := newSearch(home, q, p, WithPayloads)
+		if err == nil && p.Cursor != "" {
+			s.from, err = ParseFeedCursor(p.Cursor)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.common = common
+		rows, err := f.pool.Query(t.Context(), s.payloads(s.ofProject(), s.feedOrder()), s.args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		page, err := s.collect(rows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range page.Entries {
+			places = append(places, FeedCursorOf(e))
+		}
+		if !page.More {
+			return places
+		}
+		p.Cursor = places[len(places)-1].String()
+	}
 }

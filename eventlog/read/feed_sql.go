@@ -109,9 +109,9 @@ func (s *search) feedOrder() string {
 	return fmt.Sprintf(`xid %[1]s, run_id %[1]s, seq %[1]s`, order)
 }
 
-// ofProject returns a query for the first events of a project after the cursor. The index has events in this order for
-// one type at a time. The query merges several types, so that it reads little more than its results even if types are
-// rare.
+// ofProject returns a query for the first events of a project after the cursor. The index has the transactions in this
+// order for one type at a time. The query merges several types, so that it reads little more than its results even if
+// types are rare.
 func (s *search) ofProject() string {
 	tail := ` ORDER BY ` + s.feedOrder() + s.limit()
 	where := s.conditions() + s.afterCursor()
@@ -123,16 +123,19 @@ func (s *search) ofProject() string {
 	case s.CorrelationID != "" && !s.common:
 		return `SELECT ` + feedColumns + ` FROM events` + where + s.ofTypes() + tail
 	}
+	order, _ := s.Order()
+	order = ` ORDER BY xid ` + order
+	first := order + ` FETCH FIRST ` + strconv.Itoa(s.Limit+1) + ` ROWS WITH TIES`
 	if !s.common {
-		return s.merged(where, tail, tail)
+		return `SELECT * FROM (` + s.merged(where, first, first) + `) feed` + tail
 	}
 	// OFFSET keeps Postgres from looking for the ID in each type: one that never has it would be read to its end.
-	order := ` ORDER BY ` + s.feedOrder()
-	return `SELECT * FROM (` + s.merged(where, order, order+` OFFSET 0`) + `) feed WHERE correlation_id = ` +
-		s.args.Add(s.CorrelationID) + s.limit()
+	return `SELECT * FROM (SELECT * FROM (` + s.merged(where, order, order+` OFFSET 0`) + `) feed WHERE correlation_id = ` +
+		s.args.Add(s.CorrelationID) + first + `) feed` + tail
 }
 
-// merged returns a query that merges the events of several types; tail ends the query, and tailOfType that of one type.
+// merged returns a query that merges the events of several types, in the order of their transactions; tail ends the
+// query, and tailOfType that of one type.
 func (s *search) merged(where, tailOfType, tail string) string {
 	parts := make([]string, 0, len(entities.EventTypes))
 	for _, t := range s.types() {

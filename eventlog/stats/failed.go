@@ -53,7 +53,7 @@ const failedSQL = `
 	WITH newest AS MATERIALIZED (
 		SELECT run_id, seq, created_at FROM events
 		WHERE project = $1 AND type = 'run_failed'
-		ORDER BY xid DESC, run_id DESC, seq DESC LIMIT $2
+		ORDER BY xid DESC LIMIT $2
 	)
 	SELECT n.run_id, n.seq, r.workflow_name AS workflow, r.deployment_id AS deployment, r.error_code AS code,
 		coalesce(s.name, '') AS step, r.created_at, n.created_at AS failed_at, ended.payload, ended.extra

@@ -36,7 +36,7 @@ var unread = `
 	WHERE project = p.project AND type = t.type
 		AND xid < ` + pg.FeedPosition(`pg_snapshot_xmin(pg_current_snapshot())`) + `
 		AND (xid, run_id, seq) > (p.xid, p.run_id, p.seq)
-	ORDER BY xid, run_id, seq`
+	ORDER BY xid`
 
 var (
 	// projectsWithNewEvents selects the projects that have events of the types $1 which are not counted.
@@ -54,7 +54,7 @@ var (
 			SELECT FROM unnest($2::text[]) AS t(type), LATERAL (
 				SELECT FROM events WHERE project = $1 AND type = t.type AND xid < $3::text::xid8
 					AND (xid, run_id, seq) > (coalesce(p.xid, '0'), coalesce(p.run_id, ''), coalesce(p.seq, 0))
-				ORDER BY xid, run_id, seq LIMIT 1) e
+				ORDER BY xid LIMIT 1) e
 		) AS behind, greatest(p.complete_to, 'epoch') AS complete_to
 		FROM (VALUES (0)) AS one LEFT JOIN stats_progress p ON p.project = $1`
 
@@ -73,7 +73,8 @@ var (
 		WITH p AS (
 			SELECT * FROM stats_progress WHERE project = $1
 		), new_events AS MATERIALIZED (
-			SELECT e.* FROM p, unnest($3::text[]) AS t(type), LATERAL (` + unread + ` LIMIT $2) e
+			SELECT e.* FROM p, unnest($3::text[]) AS t(type), LATERAL (
+				` + unread + ` FETCH FIRST $2 ROWS WITH TIES) e
 			ORDER BY e.xid, e.run_id, e.seq LIMIT $2
 		), happened AS MATERIALIZED (
 			SELECT workflow, metric, label, minute, date_bin('1 day', minute, 'epoch') AS day, took, count(*) AS count
