@@ -48,8 +48,6 @@ type framework struct {
 	stepsUnseen bool
 	// savedAgain says that the SDK's plugin misses a change of a step soon after the start, and sees the next one.
 	savedAgain bool
-	// unbuilt says that what the SDK's module builds does not start: docs/workflow-sdk.md says why.
-	unbuilt bool
 	// on is what the app needs only on some lines.
 	on map[string]need
 }
@@ -86,9 +84,8 @@ var frameworks = []framework{
 		ready: regexp.MustCompile(`(ready in|Listening on)`),
 	},
 	{
-		folder: "nuxt", lines: []line{stable}, workflows: "server/workflows", envFile: ".env", stepsUnseen: true,
-		unbuilt: true,
-		dev:     "nuxt dev", build: "nuxt build", start: builtByNitro,
+		folder: "nuxt", lines: newLines, workflows: "server/workflows", envFile: ".env", stepsUnseen: true,
+		dev: "nuxt dev", build: "nuxt build", start: builtByNitro,
 		ready: regexp.MustCompile(`(Local:|Listening on)`),
 	},
 	{
@@ -141,9 +138,7 @@ func TestFrameworks(t *testing.T) {
 				a := install(t, s, f, l)
 				t.Run("fetching", func(t *testing.T) { fetching(t, a) })
 				t.Run("development", func(t *testing.T) { development(t, a) })
-				if !f.unbuilt {
-					t.Run("production", func(t *testing.T) { production(t, a) })
-				}
+				t.Run("production", func(t *testing.T) { production(t, a) })
 			})
 		}
 	}
