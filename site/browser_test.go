@@ -240,6 +240,12 @@ func TestSearchFindsWhatOneExpects(t *testing.T) {
 		}
 	}
 	b.look("search")
+	for _, width := range []int64{320, 390, 801} {
+		b.window(width, 844)
+		if at := evaluate[[]float64](b, `(({left, right}) => [left, right])(document.getElementById("site-found").getBoundingClientRect())`); at[0] < 0 || at[1] > float64(width) {
+			t.Errorf("what was found reaches from %v to %v in a window of %d px", at[0], at[1], width)
+		}
+	}
 }
 
 func quote(text string) string {
