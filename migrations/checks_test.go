@@ -61,9 +61,6 @@ func TestConstraintsRejectInvalidRows(t *testing.T) {
 		"events_hook_claim_key": {`
 			INSERT INTO events (project, run_id, seq, type, correlation_id, spec_version, created_at, data)
 			VALUES ('p', 'run', 2, 'hook_conflict', 'hook', 3, now(), '{}')`},
-		"events_run_id_fkey": {`
-			INSERT INTO events (project, run_id, seq, type, spec_version, created_at, data)
-			VALUES ('p', 'nobody', 1, 'run_started', 3, now(), '{}')`},
 		"steps_status_check":  {`UPDATE steps SET status = 'cancelled'`},
 		"steps_attempt_check": {`UPDATE steps SET attempt = -1`},
 		"steps_completed_at_check": {
