@@ -73,7 +73,7 @@ var onlyFor = map[string][]string{
 	"github.com/modelcontextprotocol":       {"cmd/stepwell/remote", "_test.go"},
 	"github.com/google/jsonschema-go":       {"cmd/stepwell/remote"},
 	"github.com/caarlos0/env":               {"cmd/stepwell"},
-	"github.com/klauspost/compress":         {"eventlog/archive", "eventlog/payload", "handlers/rest", "_test.go"},
+	"github.com/klauspost/compress":         {"eventlog/payload", "eventlog/runfile", "handlers/rest", "_test.go"},
 	"github.com/minio/minio-go":             {"eventlog/archive", "admin/encryption/awskms"},
 	"github.com/prometheus":                 {"handlers/telemetry", "_test.go"},
 	"go.opentelemetry.io":                   {"handlers/telemetry", "cmd/stepwell", "_test.go"},

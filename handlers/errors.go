@@ -29,6 +29,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/blob"
 	"github.com/stepwell-dev/stepwell/eventlog/live"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/eventlog/runfile"
 	"github.com/stepwell-dev/stepwell/flow"
 	"github.com/stepwell-dev/stepwell/flow/goal"
 	"github.com/stepwell-dev/stepwell/flow/registry"
@@ -178,6 +179,10 @@ var statuses = []struct {
 	{queue.ErrStopping, http.StatusServiceUnavailable, "stopping"},
 	{queue.ErrNoCalls, http.StatusServiceUnavailable, "no_calls"},
 	{pull.ErrTooMany, http.StatusTooManyRequests, "too_many_workers"},
+	{runfile.ErrNotArchived, http.StatusNotFound, "run_not_archived"},
+	{runfile.ErrUnavailable, http.StatusServiceUnavailable, "archive_unavailable"},
+	{runfile.ErrDamaged, http.StatusInternalServerError, "archive_damaged"},
+	{runfile.ErrTooLarge, http.StatusUnprocessableEntity, "archive_too_large"},
 	{blob.ErrLost, http.StatusInternalServerError, "payload_lost"},
 }
 

@@ -30,6 +30,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/blob"
 	"github.com/stepwell-dev/stepwell/eventlog/live"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/eventlog/runfile"
 	"github.com/stepwell-dev/stepwell/flow"
 	"github.com/stepwell-dev/stepwell/flow/goal"
 	"github.com/stepwell-dev/stepwell/flow/registry"
@@ -209,6 +210,10 @@ func TestStatusOfEveryError(t *testing.T) {
 		{queue.ErrStopping, 503, "stopping"},
 		{queue.ErrNoCalls, 503, "no_calls"},
 		{pull.ErrTooMany, 429, "too_many_workers"},
+		{runfile.ErrNotArchived, 404, "run_not_archived"},
+		{runfile.ErrUnavailable, 503, "archive_unavailable"},
+		{runfile.ErrDamaged, 500, "archive_damaged"},
+		{runfile.ErrTooLarge, 422, "archive_too_large"},
 		{blob.ErrLost, 500, "payload_lost"},
 	}
 	check.Equal(t, "rows of this test", len(want), len(statuses))
@@ -243,7 +248,8 @@ func TestStatusOfEveryError(t *testing.T) {
 		ours := func(err error) bool { return strings.Contains(line, err.Error()) }
 		if ours(webhook.ErrUnreachable) || ours(webhook.ErrUnverifiable) || ours(webhook.ErrRefused) ||
 			ours(queue.ErrStopping) || ours(registry.ErrSemantics) || ours(blob.ErrLost) ||
-			ours(atrest.ErrUnavailable) || ours(atrest.ErrAltered) {
+			ours(atrest.ErrUnavailable) || ours(atrest.ErrAltered) ||
+			ours(runfile.ErrUnavailable) || ours(runfile.ErrDamaged) {
 			continue // operators need to know
 		}
 		t.Errorf("logged a client's error: %s", line)

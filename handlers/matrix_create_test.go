@@ -189,6 +189,7 @@ func (h *matrixServer) createRuns(t *testing.T, project entities.Project, s fixt
 		add(id, entities.EventRunStarted, "", "", entities.EventData{})
 		add(id, typ, "", string(reason), entities.EventData{})
 	}
+	h.keepArchived(t, project, s["done"])
 	add(s["flowRun"], entities.EventStepCreated, "a", `"`+classified+`"`, entities.EventData{StepName: "a"})
 	add(s["flowRun"], entities.EventStepFailed, "a", string(reason), entities.EventData{})
 	add(s["driven"], entities.EventHookCreated, "inbox:notes", "", entities.EventData{Token: "inbox of " + s["driven"]})

@@ -20,8 +20,13 @@ import (
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/admin/access"
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/atrest"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/archive"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/eventlog/runfile"
+	"github.com/stepwell-dev/stepwell/eventlog/store"
+	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
@@ -44,6 +49,7 @@ type matrixServer struct {
 	streams *read.Streams
 	queue   *queue.Queue
 	secrets *admin.Secrets
+	archive *archive.Folder
 	keys    *access.Keys
 	echo    *echo.Echo
 	auth    *auth.Authenticator
@@ -98,10 +104,12 @@ func newMatrixServer(t *testing.T) *matrixServer {
 		secrets: admin.NewSecrets(pool, time.Now), keys: access.NewKeys(pool, time.Now),
 		keyTexts: map[entities.Project]map[admin.Role]string{},
 	}
+	h.archive = check.Value(archive.NewFolder(t.TempDir(), upkeep.NewMaintainer(pool, time.Now)))(t)
 	draining, drain := context.WithCancel(context.Background())
 	o := Options{
 		Fence: true,
 		Pool:  pool, Log: h.log, Streams: h.streams, Queue: q, Keys: h.keys, Logger: logger,
+		Archived: runfile.NewLogs(h.archive.Open, atrest.Identity{}),
 		Stopping: context.Background(), Draining: draining, UI: ui.Files(),
 	}
 	o.setDefaults()
@@ -119,6 +127,15 @@ func newMatrixServer(t *testing.T) *matrixServer {
 		}
 	}
 	return h
+}
+
+// keepArchived archives a run, which stays.
+func (h *matrixServer) keepArchived(t *testing.T, project entities.Project, id string) {
+	t.Helper()
+	check.Value(h.archive.Store(t.Context(), project, entities.RunID(id)))(t)
+	var b pgx.Batch
+	store.KeepArchived(&b, []entities.RunID{entities.RunID(id)})
+	check.NoError(t, h.pool.SendBatch(t.Context(), &b).Close())
 }
 
 func (h *matrixServer) mint(t *testing.T, project entities.Project, role admin.Role) (admin.KeyID, string) {

@@ -108,6 +108,9 @@ func plant(t *testing.T) *plantation {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, run := range append(p.runs, p.fixture["flowRun"]) {
+		h.keepArchived(t, entities.DefaultProject, run)
+	}
 	check.NoError(t, stats.NewFollower(h.pool).Follow(t.Context()))
 	return p
 }
@@ -134,14 +137,15 @@ func (p *plantation) plantBlocked(t *testing.T) {
 
 // plantedQueries are the parameters with which a route is tried; none for those that are not here.
 var plantedQueries = map[string][]string{
-	"GET /v1/runs/:id/wait":          {"?timeout=0s"},
-	"GET /v1/runs/:id/events":        {"?payloads=true"},
-	"GET /v1/events":                 {"?payloads=true"},
-	"GET /v1/events/stream":          {"?after=0&payloads=true"},
-	"GET /v1/messages":               {"", "?state=retrying"},
-	"GET /v1/search":                 {"?text=order"},
-	"GET /v1/live":                   {"?runs=true&topics=true", "?run={blocked}"},
-	"GET /v1/runs/:id/events/stream": {"?payloads=true"},
+	"GET /v1/runs/:id/wait":           {"?timeout=0s"},
+	"GET /v1/runs/:id/events":         {"?payloads=true"},
+	"GET /v1/archive/runs/:id/events": {"?payloads=true"},
+	"GET /v1/events":                  {"?payloads=true"},
+	"GET /v1/events/stream":           {"?after=0&payloads=true"},
+	"GET /v1/messages":                {"", "?state=retrying"},
+	"GET /v1/search":                  {"?text=order"},
+	"GET /v1/live":                    {"?runs=true&topics=true", "?run={blocked}"},
+	"GET /v1/runs/:id/events/stream":  {"?payloads=true"},
 }
 
 // requests returns requests to every route of the native API that reads and that a role may use, about everything that
@@ -170,7 +174,7 @@ func (p *plantation) requests(role admin.Role) (list []testRequest) {
 		case strings.Contains(path, "/streams/:name"):
 			expand(":id", p.runs[0])
 			expand(":name", "stream")
-		case strings.HasPrefix(path, "/v1/runs/:id"):
+		case strings.HasPrefix(path, "/v1/runs/:id"), strings.HasPrefix(path, "/v1/archive/runs/:id"):
 			expand(":id", append(p.runs, p.fixture["flowRun"])...)
 		}
 		expand(":seq", "1", "3", "9")

@@ -26,9 +26,11 @@ import (
 	"github.com/stepwell-dev/stepwell/clients"
 	"github.com/stepwell-dev/stepwell/engine"
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/atrest"
 	"github.com/stepwell-dev/stepwell/entities/rescue"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/eventlog/runfile"
 	"github.com/stepwell-dev/stepwell/eventlog/stats"
 	"github.com/stepwell-dev/stepwell/flow/registry"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
@@ -72,6 +74,8 @@ type Options struct {
 	Keys *access.Keys
 	// Encryption has the keys of payloads.
 	Encryption *encryption.Keys
+	// Archived reads the logs of archived runs; nil if there is no archive.
+	Archived *runfile.Logs
 	// Cell is that of the server; empty for none. Keys have the same.
 	Cell entities.Cell
 	// APIKey is an additional key, from the environment; empty for none.
@@ -175,6 +179,9 @@ func (o *Options) setDefaults() {
 	if o.Queue != nil { // servers of probes have none
 		o.runs = engine.New(o.Queue, o.Log).InCell(o.Cell)
 	}
+	if o.Archived == nil {
+		o.Archived = runfile.NewLogs(nil, atrest.Identity{})
+	}
 	o.sessions = access.NewSessions(o.Pool, o.APIKey, o.Log.Now).InCell(o.Cell)
 	o.rejections = &rejections{logger: o.Logger, telemetry: o.Telemetry, now: o.Log.Now}
 }
@@ -233,7 +240,7 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 		Collector: collector.New(o.Queue, o.Log), Triggers: o.runs.Triggers(),
 		Limits:      limits,
 		SigningKeys: signingKeys, Keys: o.Keys,
-		Encryption: o.Encryption, Projects: access.NewProjects(o.Pool, o.Log.Now), Sessions: o.sessions, Allowed: o.Allowed,
+		Archived: o.Archived, Encryption: o.Encryption, Projects: access.NewProjects(o.Pool, o.Log.Now), Sessions: o.sessions, Allowed: o.Allowed,
 		Stats:    counts,
 		Overview: overview.NewReader(o.Pool, counts, signingKeys, o.Log.Now), Reader: pg.NewPool(o.Pool),
 		Logger: o.Logger, Draining: o.Draining, Version: o.Version, Cell: o.Cell, Viewers: o.viewers(),

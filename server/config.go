@@ -63,6 +63,8 @@ type Config struct {
 	PayloadsOver int `env:"STEPWELL_PAYLOADS_OVER"`
 	// Retention is how long ended runs are kept; 0 means forever.
 	Retention time.Duration `env:"STEPWELL_RETENTION"`
+	// ArchiveListed is how long archived runs stay listed; 0 means forever.
+	ArchiveListed time.Duration `env:"STEPWELL_ARCHIVE_LISTED"`
 }
 
 // Defaults returns the settings of an empty environment.
@@ -71,7 +73,7 @@ func Defaults() Config {
 		Schema: migrations.DefaultSchema, Listen: "127.0.0.1:8788",
 		Deliveries: 5000, MaxDeliveries: 64, FailureWindow: time.Hour, BodyMemory: 256,
 		Requests: 1000, RequestMemory: 512, Readers: 2000,
-		PayloadsOver: 256 << 10, Grace: 15 * time.Second, DrainBudget: 25 * time.Second,
+		PayloadsOver: 256 << 10, ArchiveListed: 365 * 24 * time.Hour, Grace: 15 * time.Second, DrainBudget: 25 * time.Second,
 	}
 }
 

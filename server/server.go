@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -27,6 +28,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/blob"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/eventlog/runfile"
 	"github.com/stepwell-dev/stepwell/eventlog/stats"
 	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 	"github.com/stepwell-dev/stepwell/handlers"
@@ -85,8 +87,8 @@ type Options struct {
 	Provider ui.Provider
 	// Traces are the caller's, who shuts them down after the server; nil for none.
 	Traces *telemetry.Traces
-	// Archive returns what stores a run before it is deleted; nil if nothing does.
-	Archive func(context.Context, *pgxpool.Pool) (Archive, error)
+	// Archive opens the archive of runs; nil if there is none.
+	Archive func(*pgxpool.Pool) (Archive, error)
 	// Objects has the payloads that are larger than PayloadsOver; nil if all are in the database.
 	Objects blob.Objects
 	// Install changes the configuration of each connection to the database, before the server does; nil for nothing.
@@ -101,8 +103,15 @@ type Options struct {
 	PullByDefault bool
 }
 
-// Archive stores a run before it is deleted, and returns how large it is.
-type Archive = func(context.Context, entities.Project, entities.RunID) (upkeep.RunSize, error)
+// Archive has the files of runs that were deleted.
+type Archive interface {
+	// Check fails if runs cannot be stored.
+	Check(ctx context.Context) error
+	// Store stores a run before it is deleted, and returns how large it is.
+	Store(ctx context.Context, project entities.Project, id entities.RunID) (upkeep.RunSize, error)
+	// Open opens the file of a run.
+	Open(ctx context.Context, project entities.Project, id entities.RunID) (io.ReadCloser, error)
+}
 
 // Server is a running Stepwell. The zero value with the options set can be started.
 type Server struct {
@@ -121,6 +130,8 @@ type Server struct {
 	encryption  *encryption.Keys
 	payloads    *blob.Codec
 	blobs       *blob.Store // nil if all payloads are in the database
+	archive     Archive     // nil if runs are not archived
+	archived    *runfile.Logs
 	hub         *pg.Hub
 	clock       *pg.Clock
 	log         *eventlog.Log
@@ -149,6 +160,9 @@ func (s *Server) Start(ctx context.Context) (err error) {
 	}()
 	ctx = rescue.WithLogger(ctx, s.Logger)
 	if err := s.connect(ctx); err != nil {
+		return err
+	}
+	if s.archived, err = s.openArchive(); err != nil {
 		return err
 	}
 	s.keys = access.NewKeys(s.pool, time.Now).InCell(s.Cell)
@@ -321,6 +335,7 @@ func (s *Server) handlerOptions(q *queue.Queue) handlers.Options {
 		Queue:          q,
 		Keys:           s.keys,
 		Encryption:     s.encryption,
+		Archived:       s.archived,
 		Cell:           s.Cell,
 		APIKey:         s.APIKey,
 		Allowed:        s.allowed,

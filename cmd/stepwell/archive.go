@@ -11,6 +11,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog/archive"
+	"github.com/stepwell-dev/stepwell/eventlog/runfile"
 	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 )
 
@@ -25,12 +26,12 @@ func (c exportCmd) Run(ctx context.Context, stdout io.Writer, config config) err
 		return err
 	}
 	if c.File == "" {
-		c.File = string(c.ID) + archive.Suffix
+		c.File = string(c.ID) + runfile.Suffix
 	}
 	return withMaintainer(ctx, config, func(maintainer *upkeep.Maintainer) error {
 		var size upkeep.RunSize
 		err := archive.WriteFile(c.File, func(w io.Writer) (err error) {
-			size, err = archive.Export(ctx, maintainer, c.ID, w)
+			size, err = runfile.Export(ctx, maintainer, c.ID, w)
 			return err
 		})
 		if err != nil {
@@ -48,7 +49,7 @@ type importCmd struct {
 // Run restores the run in a file.
 func (c importCmd) Run(ctx context.Context, stdout io.Writer, config config) error {
 	return withMaintainer(ctx, config, func(maintainer *upkeep.Maintainer) error {
-		return withArchived(ctx, config, c.File, func(r *archive.Reader) error {
+		return withArchived(ctx, config, c.File, func(r *runfile.Reader) error {
 			id, err := maintainer.Import(ctx, r.Next)
 			if err != nil {
 				return err
@@ -65,7 +66,7 @@ type showCmd struct {
 
 // Run prints the events and the streams in a file, without payloads.
 func (c showCmd) Run(ctx context.Context, stdout io.Writer, config config) error {
-	return withArchived(ctx, config, c.File, func(r *archive.Reader) error {
+	return withArchived(ctx, config, c.File, func(r *runfile.Reader) error {
 		w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
 		complete := false
 		for {
@@ -98,13 +99,13 @@ func printRecord(w io.Writer, r upkeep.Record) {
 	}
 }
 
-func withArchived(ctx context.Context, config config, location string, do func(*archive.Reader) error) error {
+func withArchived(ctx context.Context, config config, location string, do func(*runfile.Reader) error) error {
 	file, err := openArchived(ctx, config, location)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = file.Close() }()
-	r, err := archive.NewReader(file)
+	r, err := runfile.NewReader(file)
 	if err != nil {
 		return err
 	}

@@ -178,6 +178,7 @@ func (c config) checkPublicURL() error {
 func (c config) checkTimes() error {
 	for name, d := range map[string]time.Duration{
 		"STEPWELL_FAILURE_WINDOW": c.FailureWindow, "STEPWELL_SHUTDOWN_GRACE": c.Grace,
+		"STEPWELL_ARCHIVE_LISTED": c.ArchiveListed,
 	} {
 		if d < 0 {
 			return fmt.Errorf("%s is %s; want 0s or more", name, d)

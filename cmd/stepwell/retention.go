@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -27,29 +26,13 @@ type retentionCmd struct {
 	Remove removeRetentionCmd `cmd:"" help:"Return a project to the default of STEPWELL_RETENTION."`
 }
 
-// archive returns the function that archives a run, or nil if archiving is disabled.
-func (p *program) archive(ctx context.Context, pool *pgxpool.Pool) (server.Archive, error) {
+// archive opens the archive of runs.
+func (p *program) archive(pool *pgxpool.Pool) (server.Archive, error) {
 	maintainer := upkeep.NewMaintainer(pool, time.Now)
-	switch location := p.config.Archive; {
-	case !archive.IsBucket(location):
-		folder, err := archive.NewFolder(location, maintainer)
-		if err != nil {
-			return nil, err
-		}
-		return folder.Store, nil
-	default:
-		bucket, err := archive.NewBucket(location, p.config.AWS.s3(), maintainer)
-		if err != nil {
-			return nil, err
-		}
-		err = bucket.Check(ctx)
-		if errors.Is(err, archive.ErrUnreachable) {
-			// Deliveries do not depend on the archive.
-			p.logger.WarnContext(ctx, "archive is unreachable: ended runs are kept until it is back", "error", err)
-			err = nil
-		}
-		return bucket.Store, err
+	if location := p.config.Archive; archive.IsBucket(location) {
+		return archive.NewBucket(location, p.config.AWS.s3(), maintainer)
 	}
+	return archive.NewFolder(p.config.Archive, maintainer)
 }
 
 const forever = "forever"

@@ -21,6 +21,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/eventlog/runfile"
 	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
@@ -106,7 +107,7 @@ func (f *fixture) exec(t *testing.T, sql string) {
 func (f *fixture) file(t *testing.T) []byte {
 	t.Helper()
 	var file bytes.Buffer
-	err := Write(&file, func(emit func(upkeep.Record) error) error {
+	err := runfile.Write(&file, func(emit func(upkeep.Record) error) error {
 		_, err := f.maintainer.Export(t.Context(), f.run, emit)
 		return err
 	})
@@ -117,7 +118,7 @@ func (f *fixture) file(t *testing.T) []byte {
 }
 
 func (f *fixture) load(ctx context.Context, file []byte) error {
-	r, err := NewReader(bytes.NewReader(file))
+	r, err := runfile.NewReader(bytes.NewReader(file))
 	if err != nil {
 		return err
 	}

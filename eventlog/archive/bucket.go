@@ -8,6 +8,7 @@ import (
 	"github.com/minio/minio-go/v7"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog/runfile"
 	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 )
 
@@ -58,7 +59,7 @@ func (b *Bucket) Path(project entities.Project, id entities.RunID) string {
 }
 
 func (b *Bucket) object(project entities.Project, id entities.RunID) object {
-	return object{b.root.bucket, b.root.key + string(project) + "/" + string(id) + Suffix}
+	return object{b.root.bucket, b.root.key + string(project) + "/" + string(id) + runfile.Suffix}
 }
 
 // Store exports a run into its file and returns its size. When it returns without an error, the bucket has confirmed
@@ -71,10 +72,26 @@ func (b *Bucket) Store(
 		return size, err
 	}
 	err = b.write(ctx, b.object(project, id), func(w io.Writer) error {
-		size, err = Export(ctx, b.maintainer, id, w)
+		size, err = runfile.Export(ctx, b.maintainer, id, w)
 		return err
 	})
 	return size, err
+}
+
+// Open opens the file of a run. It fails with [runfile.ErrNotArchived] if there is none.
+func (b *Bucket) Open(ctx context.Context, project entities.Project, id entities.RunID) (io.ReadCloser, error) {
+	if err := validate(project, id); err != nil {
+		return nil, err
+	}
+	o := b.object(project, id)
+	r, _, _, err := b.client.GetObject(ctx, o.bucket, o.key, minio.GetObjectOptions{})
+	if minio.ToErrorResponse(err).Code == minio.NoSuchKey {
+		return nil, runfile.ErrNotArchived
+	}
+	if err != nil {
+		return nil, describe(ctx, b.client, "read "+o.String(), err)
+	}
+	return r, nil
 }
 
 // write creates an object from what the function writes, atomically. It fails if another process wrote the object

@@ -23,6 +23,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog/archive/s3test"
+	"github.com/stepwell-dev/stepwell/eventlog/runfile"
 	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 )
 
@@ -42,7 +43,7 @@ func (f *fixture) bucket(t *testing.T, s3 S3) *Bucket {
 	return b
 }
 
-func (f *fixture) key() string { return "some/prefix/home/" + string(f.run) + Suffix }
+func (f *fixture) key() string { return "some/prefix/home/" + string(f.run) + runfile.Suffix }
 
 // enlarge adds incompressible data to the run.
 func (f *fixture) enlarge(t *testing.T, megabytes int) {
@@ -89,7 +90,7 @@ func (b *Bucket) load(ctx context.Context, s3 S3, f *fixture) error {
 		return err
 	}
 	defer func() { _ = file.Close() }()
-	r, err := NewReader(file)
+	r, err := runfile.NewReader(file)
 	if err != nil {
 		return err
 	}
@@ -417,7 +418,7 @@ func TestRunStaysUnlessTheBucketHasIt(t *testing.T) {
 				data[len(data)/2] ^= 1
 				r.Body = io.NopCloser(bytes.NewReader(data))
 			}
-		}, nil, "write " + location + "/home/" + string(f.run) + Suffix + ": 400 "},
+		}, nil, "write " + location + "/home/" + string(f.run) + runfile.Suffix + ": 400 "},
 		"another size": {nil, header("Content-Length", "7"), "but there are 7 as"},
 		"another file": {nil, header("ETag", `"7"`), `as "7"`},
 		"lost":         {nil, confirming(func(r *http.Response) { r.StatusCode = http.StatusNotFound }), "the file is not in the bucket"},

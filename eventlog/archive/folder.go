@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog/runfile"
 	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 )
 
@@ -37,7 +38,7 @@ func checkFolder(dir string) error {
 
 // Path returns the path of the file of a run.
 func (f *Folder) Path(project entities.Project, id entities.RunID) string {
-	return filepath.Join(f.dir, string(project), string(id)+Suffix)
+	return filepath.Join(f.dir, string(project), string(id)+runfile.Suffix)
 }
 
 // Store exports a run into its file and returns its size. When it returns without an error, the file is on disk.
@@ -53,11 +54,29 @@ func (f *Folder) Store(
 		return size, err
 	}
 	err = WriteFile(path, func(w io.Writer) error {
-		size, err = Export(ctx, f.maintainer, id, w)
+		size, err = runfile.Export(ctx, f.maintainer, id, w)
 		return err
 	})
 	return size, err
 }
+
+// Open opens the file of a run. It fails with [runfile.ErrNotArchived] if there is none.
+func (f *Folder) Open(_ context.Context, project entities.Project, id entities.RunID) (io.ReadCloser, error) {
+	if err := validate(project, id); err != nil {
+		return nil, err
+	}
+	file, err := os.Open(f.Path(project, id))
+	if errors.Is(err, os.ErrNotExist) && checkFolder(f.dir) == nil {
+		return nil, runfile.ErrNotArchived
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	return file, nil
+}
+
+// Check fails if the folder is missing.
+func (f *Folder) Check(context.Context) error { return checkFolder(f.dir) }
 
 // makeFolder creates the folder of a project, durably.
 func makeFolder(dir string) error {

@@ -3,7 +3,6 @@ package archive
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -17,6 +16,7 @@ import (
 	"github.com/minio/minio-go/v7/pkg/s3utils"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog/runfile"
 )
 
 const (
@@ -138,4 +138,4 @@ func (s S3) Open(ctx context.Context, location string) (io.ReadCloser, error) {
 }
 
 // ErrUnreachable reports that the server of a bucket did not answer or is overloaded. Retrying later may succeed.
-var ErrUnreachable = errors.New("the bucket cannot be reached")
+var ErrUnreachable = runfile.ErrUnreachable

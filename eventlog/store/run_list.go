@@ -181,10 +181,13 @@ func (w Window) conditions(column string, a *pg.Args) string {
 func ListRuns(
 	ctx context.Context, q pg.Querier, project entities.Project, f RunFilter, p pg.Page,
 ) ([]entities.Run, string, error) {
-	if err := f.Validate(); err != nil {
+	return listRuns(ctx, q, runSearch{RunFilter: f, Page: p, project: project})
+}
+
+func listRuns(ctx context.Context, q pg.Querier, s runSearch) ([]entities.Run, string, error) {
+	if err := s.Validate(); err != nil {
 		return nil, "", err
 	}
-	s := runSearch{RunFilter: f, Page: p, project: project}
 	if err := s.begin(); err != nil {
 		return nil, "", err
 	}
@@ -200,6 +203,8 @@ type runSearch struct {
 	pg.Page
 
 	project entities.Project
+	// archived lists archived runs. Their tables have indexes for fewer conditions.
+	archived bool
 	// start is the place where the page begins; nil for the beginning of the list.
 	start *pg.TimeCursor
 	args  pg.Args
@@ -210,7 +215,7 @@ func (s *runSearch) read(ctx context.Context, q pg.Querier) ([]entities.Run, str
 	switch {
 	case len(s.Attributes) > 0 && !s.ByEnd:
 		return s.collect(ctx, q, s.byAttributes())
-	case s.ByEnd || s.hasResidual():
+	case s.ByEnd || s.archived || s.hasResidual():
 		return s.collect(ctx, q, s.scan())
 	default: // an index has all conditions
 		sql := s.runs(runColumns, s.place(), s.args.Add(s.Limit+1))
@@ -332,9 +337,9 @@ func (s *runSearch) byAttributes() string {
 	return fmt.Sprintf(`%s
 		SELECT %s, n, (hit%s) IS TRUE AS hit
 		FROM (SELECT n, first, hit FROM leap WHERE hit OR n = %d LIMIT %s) stood
-		JOIN runs ON runs.id = stood.first
+		JOIN %s runs ON runs.id = stood.first
 		ORDER BY n`,
-		s.leap(), runColumns, s.residual(), maxLeaps, s.args.Add(s.Limit+1))
+		s.leap(), runColumns, s.residual(), maxLeaps, s.args.Add(s.Limit+1), s.table())
 }
 
 // collect returns the runs that match among the rows of a search, and the cursor to continue with.
@@ -377,7 +382,7 @@ func (s *runSearch) leap() string {
 	for _, key := range sortedKeys(s.Attributes) {
 		stop(s.attribute(key, s.Attributes[key], place))
 	}
-	if s.beyondAttributes() {
+	if s.beyondAttributes() && !s.archived {
 		stop(s.runs(`created_at, id`, place, `1`))
 	}
 	return fmt.Sprintf(`
@@ -396,8 +401,9 @@ func (s *runSearch) leap() string {
 func (s *runSearch) attribute(key, value, place string) string {
 	keyword, _ := s.Order()
 	return fmt.Sprintf(`
-		SELECT created_at, run_id AS id FROM run_attributes
-		WHERE project = %s AND key = %s AND value = %s%s%s
+		SELECT created_at, run_id AS id FROM %[7]s
+		WHERE project = %[1]s AND key = %[2]s AND value = %[3]s%[4]s%[5]s
 		ORDER BY created_at %[6]s, run_id %[6]s LIMIT 1`,
-		s.args.Add(s.project), s.args.Add(key), s.args.Add(value), s.beyond("run_id", place), s.untilEnd(), keyword)
+		s.args.Add(s.project), s.args.Add(key), s.args.Add(value), s.beyond("run_id", place), s.untilEnd(), keyword,
+		s.attributesTable())
 }

@@ -56,6 +56,7 @@ func manyRuns() []entities.Run {
 		if r.Status.Ended() {
 			end := at.Add(time.Duration(i*7%11) * time.Millisecond)
 			r.EndSeq, r.CompletedAt = 9, &end
+			r.UniqueKey = []string{"", "", "key"}[i%3]
 		}
 		runs = append(runs, r)
 	}
@@ -70,6 +71,7 @@ func matches(f RunFilter, r entities.Run) bool {
 		}
 	}
 	return (f.WorkflowName == "" || r.WorkflowName == f.WorkflowName) &&
+		(f.UniqueKey == "" || r.UniqueKey == f.UniqueKey) &&
 		(len(f.AnyStatus) == 0 || slices.Contains(f.AnyStatus, r.Status)) &&
 		(f.DeploymentID == "" || r.DeploymentID == f.DeploymentID) && contains(f.Created, r.CreatedAt) &&
 		(r.CompletedAt == nil && !f.ByEnd && f.Ended == Window{} || r.CompletedAt != nil && contains(f.Ended, *r.CompletedAt))
@@ -81,10 +83,14 @@ func contains(w Window, at time.Time) bool {
 
 // allPages reads all pages of a list and checks that each but the last is full, unless the list is by attributes and by
 // what no index has.
-func allPages(t *rapid.T, pool *pgxpool.Pool, f RunFilter, p pg.Page) []entities.Run {
+func allPages(t *rapid.T, pool *pgxpool.Pool, f RunFilter, p pg.Page, archived bool) []entities.Run {
+	list := ListRuns
+	if archived {
+		list = ListArchived
+	}
 	var all []entities.Run
 	for range 200 {
-		runs, next, err := ListRuns(t.Context(), pool, home, f, p)
+		runs, next, err := list(t.Context(), pool, home, f, p)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +98,7 @@ func allPages(t *rapid.T, pool *pgxpool.Pool, f RunFilter, p pg.Page) []entities
 		if next == "" {
 			return all
 		}
-		if len(runs) != p.Limit && (len(f.Attributes) == 0 || f.DeploymentID == "" && f.Ended == Window{}) {
+		if len(runs) != p.Limit && (len(f.Attributes) == 0 || f.DeploymentID == "" && f.Ended == Window{} && !archived) {
 			t.Fatalf("page of %d runs is not the last, want %d", len(runs), p.Limit)
 		}
 		p.Cursor = next
@@ -125,11 +131,13 @@ func TestListRunsReturnsTheMatchingRuns(t *testing.T) {
 		strangers[i].Project = stranger
 	}
 	insertRuns(t, pool, strangers)
+	archive(t, pool, `completed_at IS NOT NULL`)
 	rapid.Check(t, func(rt *rapid.T) {
 		f := RunFilter{
 			WorkflowName: rapid.SampledFrom([]string{"", "order", "refund", "none"}).Draw(rt, "workflow"),
 			AnyStatus:    rapid.SliceOfNDistinct(rapid.SampledFrom(runStatuses()), 0, 3, rapid.ID).Draw(rt, "statuses"),
 			DeploymentID: rapid.SampledFrom([]string{"", "", "dpl_2"}).Draw(rt, "deployment"),
+			UniqueKey:    rapid.SampledFrom([]string{"", "", "key"}).Draw(rt, "key"),
 			ByEnd:        rapid.Bool().Draw(rt, "by end"),
 		}
 		windows(rt, "created", &f.Created)
@@ -139,9 +147,11 @@ func TestListRunsReturnsTheMatchingRuns(t *testing.T) {
 			f.Attributes = wanted
 		}
 		p := pg.Page{Limit: rapid.SampledFrom([]int{1, 2, 7, 1000}).Draw(rt, "limit"), Descending: rapid.Bool().Draw(rt, "descending")}
+		archived := rapid.Bool().Draw(rt, "archived")
+		f.ByEnd = f.ByEnd && !archived
 		var want []entities.Run
 		for _, r := range runs {
-			if matches(f, r) {
+			if matches(f, r) && (!archived || r.CompletedAt != nil) {
 				want = append(want, r)
 			}
 		}
@@ -152,10 +162,10 @@ func TestListRunsReturnsTheMatchingRuns(t *testing.T) {
 			slices.Reverse(want)
 		}
 		count, err := CountRuns(t.Context(), pool, home, f)
-		if err != nil || !f.ByEnd && (count != RunCount{Count: len(want)}) {
+		if err != nil || !f.ByEnd && !archived && (count != RunCount{Count: len(want)}) {
 			rt.Fatalf("%+v: counted %+v, want %d; %v", f, count, len(want), err)
 		}
-		if diff := cmp.Diff(want, allPages(rt, pool, f, p)); diff != "" {
+		if diff := cmp.Diff(want, allPages(rt, pool, f, p, archived)); diff != "" {
 			rt.Fatalf("%+v %+v (-want +got):\n%s", f, p, diff)
 		}
 	})

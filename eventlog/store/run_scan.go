@@ -17,6 +17,21 @@ func (s *runSearch) column() string {
 	return `created_at`
 }
 
+// table and attributesTable return the tables with the runs and with their attributes.
+func (s *runSearch) table() string {
+	if s.archived {
+		return `archived_runs`
+	}
+	return `runs`
+}
+
+func (s *runSearch) attributesTable() string {
+	if s.archived {
+		return `archived_attributes`
+	}
+	return `run_attributes`
+}
+
 // window returns the window of the column that orders the list.
 func (s *runSearch) window() Window {
 	if s.ByEnd {
@@ -43,19 +58,23 @@ func (s *runSearch) hasResidual() bool {
 func (s *runSearch) failedWith() bool { return s.ErrorCode != "" && s.WorkflowName != "" }
 
 // residual returns the conditions for which no index has the list in order, each preceded by " AND "; empty for none.
-// Lists by creation have an index for most conditions, lists by end only for the time.
+// Lists by creation have an index for most conditions, lists by end and of the archive only for the time.
 func (s *runSearch) residual() string {
 	sql := ""
 	if s.DeploymentID != "" {
 		sql += ` AND deployment_id = ` + s.args.Add(s.DeploymentID)
 	}
 	if !s.ByEnd {
-		if s.failedWith() {
-			sql += s.workflow()
-		}
-		return sql + s.Ended.conditions(`completed_at`, &s.args)
+		sql += s.Ended.conditions(`completed_at`, &s.args)
 	}
-	sql += s.workflow() + s.identity() + s.Created.conditions(`created_at`, &s.args)
+	switch {
+	case s.ByEnd || s.archived:
+		sql += s.workflow() + s.identity() + s.Created.conditions(`created_at`, &s.args)
+	case s.failedWith():
+		return sql + s.workflow()
+	default:
+		return sql
+	}
 	if statuses := s.statuses(); len(statuses) < len(runStatuses()) {
 		sql += ` AND status = ANY(` + s.args.Add(statuses) + `)`
 	}
@@ -86,13 +105,17 @@ func (s *runSearch) scan() string {
 
 // scanned returns a query for the first runs that follow the place, by the conditions that an index has.
 func (s *runSearch) scanned(columns, place, limit string) string {
-	if !s.ByEnd {
+	if !s.ByEnd && !s.archived {
 		return s.runs(columns, place, limit)
 	}
 	keyword, _ := s.Order()
-	return fmt.Sprintf(`SELECT %[1]s FROM runs WHERE project = %[2]s AND completed_at IS NOT NULL%[3]s
-		ORDER BY completed_at %[4]s, id %[4]s LIMIT %[5]s`,
-		columns, s.args.Add(s.project), s.beyond("id", place)+s.untilEnd(), keyword, limit)
+	where := s.beyond("id", place) + s.untilEnd()
+	if s.archived && s.UniqueKey != "" {
+		where += ` AND unique_key <> '' AND unique_key = ` + s.args.Add(s.UniqueKey)
+	}
+	return fmt.Sprintf(`SELECT %[1]s FROM %[2]s WHERE project = %[3]s AND completed_at IS NOT NULL%[4]s
+		ORDER BY %[5]s %[6]s, id %[6]s LIMIT %[7]s`,
+		columns, s.table(), s.args.Add(s.project), where, s.column(), keyword, limit)
 }
 
 // workflow returns the condition on the workflow, preceded by " AND "; empty for none.

@@ -27,6 +27,8 @@ const (
 	orphanAge        = 7 * 24 * time.Hour
 	orphanBatchSize  = 1000
 	maxOrphanBatches = 100 // in one pass
+	// A statement removes this many archived runs from lists.
+	forgetBatchSize = 1000
 	// An archive that has failed for this many runs in a row is considered down.
 	maxArchiveFailures = 10
 )
@@ -39,6 +41,8 @@ type RetentionOptions struct {
 	// [ErrUnreadable] if the run is damaged, and with [entities.ErrConflict] if another process stored the run
 	// meanwhile. Any other error counts as a failure of the archive.
 	Archive func(context.Context, entities.Project, entities.RunID) (RunSize, error)
+	// Listed is how long archived runs stay in lists of the archive; 0 means forever. Their files stay.
+	Listed time.Duration
 	// Sweep deletes payloads outside of the database that no run has; nil if there are none. It returns how many.
 	Sweep func(context.Context) (int, error)
 	// DeleteRelated deletes the rows of other packages that belong to the runs, in the same transaction.
@@ -68,13 +72,13 @@ type PassResult struct {
 // Pass removes expired runs, orphan streams and expired hooks. It deletes runs in batches, each in one
 // transaction. It skips a run that is locked, grows meanwhile, or cannot be archived; the next pass tries again. Only
 // an archive that is down stops the deletion of all runs. Then it measures what is stored by projects that have a limit
-// of it, and has payloads swept that no run has. The error has the last failure of the archive and those of the
+// of it, and has payloads swept that no run has, and forgets runs that were archived long ago. The error has the last failure of the archive and those of the
 // database.
 func (r *Retention) Pass(ctx context.Context) (PassResult, error) {
 	p := pass{Retention: r}
 	// Each of them continues if another fails: an archive that is down must not keep orphans and hooks.
 	err := errors.Join(p.removeRuns(ctx), p.removeOrphans(ctx), store.DeleteExpiredHooks(ctx, p.pool),
-		p.measureStorage(ctx), p.sweep(ctx))
+		p.measureStorage(ctx), p.sweep(ctx), p.forgetArchived(ctx))
 	if p.archiveErr != nil {
 		err = errors.Join(fmt.Errorf("%d runs could not be archived; the last: %w", p.Unarchived, p.archiveErr), err)
 	}
@@ -86,6 +90,17 @@ func (p *pass) sweep(ctx context.Context) (err error) {
 		p.Payloads, err = p.options.Sweep(ctx)
 	}
 	return err
+}
+
+// forgetArchived removes archived runs from lists.
+func (p *pass) forgetArchived(ctx context.Context) error {
+	for p.options.Listed > 0 {
+		n, err := store.ForgetArchived(ctx, pg.NewPool(p.pool), p.options.Listed, forgetBatchSize)
+		if err != nil || n < forgetBatchSize {
+			return err
+		}
+	}
+	return nil
 }
 
 // pass is one pass in progress.
@@ -227,6 +242,9 @@ func (p *pass) remove(ctx context.Context, project entities.Project, ready remov
 		var b pgx.Batch
 		admin.CountDeletedStarts(&b, project, runs)
 		store.DeleteStreams(&b, streams)
+		if p.options.Archive != nil {
+			store.KeepArchived(&b, runs)
+		}
 		store.DeleteRuns(&b, runs)
 		return tx.SendBatch(ctx, &b).Close()
 	})

@@ -23,6 +23,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/live"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/eventlog/runfile"
 	"github.com/stepwell-dev/stepwell/eventlog/stats"
 	"github.com/stepwell-dev/stepwell/flow/registry"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
@@ -51,6 +52,7 @@ type Server struct {
 	SigningKeys *admin.SigningKeys
 	Keys        *access.Keys
 	Encryption  *encryption.Keys
+	Archived    *runfile.Logs
 	Projects    *access.Projects
 	Limits      *limit.Store
 	Sessions    *access.Sessions
@@ -241,6 +243,11 @@ var routes = []struct {
 	{"GET /events", auth.Metadata, (*Server).listEvents},
 	{"GET /events/stream", auth.Metadata, (*Server).followEvents},
 	{"GET /live", auth.Any, (*Server).followLive},
+
+	// The archive.
+	{"GET /archive/runs", auth.Metadata, (*Server).listArchived},
+	{"GET /archive/runs/:id", auth.Metadata, (*Server).getArchived},
+	{"GET /archive/runs/:id/events", auth.Metadata, (*Server).listArchivedEvents},
 
 	// Statistics.
 	{"GET /stats/runs", auth.Metadata, (*Server).statsOfRuns},

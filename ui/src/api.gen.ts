@@ -1788,6 +1788,33 @@ export interface Api {
     };
     answer: Signal;
   };
+  // List archived runs, newest first
+  "GET /v1/archive/runs": {
+    path: {  };
+    query: { "workflow"?: string; "status"?: Array<RunStatus>; "deployment"?: string; "key"?: string; "errorCode"?: string; "parentId"?: string; "forkOf"?: string; "createdAfter"?: string; "createdBefore"?: string; "endedAfter"?: string; "endedBefore"?: string; [key: `attribute.${string}`]: string; "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+    body: null;
+    answer: {
+      data: Array<Run>;
+      cursor?: Cursor;
+    };
+  };
+  // Get an archived run
+  "GET /v1/archive/runs/{id}": {
+    path: { "id": string };
+    query: {  };
+    body: null;
+    answer: Run;
+  };
+  // List the events of an archived run
+  "GET /v1/archive/runs/{id}/events": {
+    path: { "id": string };
+    query: { "after"?: number; "payloads"?: boolean; "limit"?: number; "cursor"?: string };
+    body: null;
+    answer: {
+      data: Array<Event>;
+      cursor?: string;
+    };
+  };
   // Count runs in intervals of time
   "GET /v1/stats/runs": {
     path: {  };

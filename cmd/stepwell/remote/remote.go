@@ -18,6 +18,7 @@ type Commands struct {
 
 	Runs        runsCmd                      `cmd:"" set:"of=run" help:"Start, inspect, cancel and wait for runs."`
 	Why         whyCmd                       `cmd:"" help:"Explain why a run is not done: short for runs why."`
+	Archive     archiveCmd                   `cmd:"" set:"of=run" help:"Find and read archived runs."`
 	Failures    failuresCmd                  `cmd:"" at:"failures" help:"List failed runs in groups."`
 	Search      searchCmd                    `cmd:"" at:"search" help:"Find the runs that a text may mean."`
 	Workflows   workflowsCmd                 `cmd:"" set:"of=workflow" help:"List, pause and resume workflows."`
