@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -13,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +23,8 @@ import (
 	"github.com/stepwell-dev/stepwell/entities/atrest"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/archive"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
+	"github.com/stepwell-dev/stepwell/eventlog/runfile"
 	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/server/servertest"
@@ -205,6 +209,7 @@ func (e *encrypted) checkLog(run string) {
 			e.t.Errorf("the export has the payload of event %d", r.Event.Seq)
 		}
 	}
+	e.checkArchived(id, records)
 	if _, err := e.pool.Exec(ctx, `DELETE FROM runs WHERE id = $1`, id); err != nil {
 		e.t.Fatal(err)
 	}
@@ -220,6 +225,31 @@ func (e *encrypted) checkLog(run string) {
 		e.t.Fatal(err)
 	}
 	has(e.t, "the import", e.call(http.MethodGet, "/v1/runs/"+run+"/store", ""), "value of the store")
+}
+
+// checkArchived reads the log of the run from the file that the records make: with its payloads, if they are wanted.
+func (e *encrypted) checkArchived(id entities.RunID, records []upkeep.Record) {
+	e.t.Helper()
+	var file bytes.Buffer
+	err := runfile.Write(&file, func(emit func(upkeep.Record) error) (err error) {
+		for _, r := range records {
+			err = errors.Join(err, emit(r))
+		}
+		return err
+	})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	logs := runfile.NewLogs(func(context.Context, entities.Project, entities.RunID) (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(file.Bytes())), nil
+	}, e.payloads)
+	for with, want := range map[read.Payloads]bool{read.WithPayloads: true, read.WithoutPayloads: false} {
+		page, err := logs.Events(e.t.Context(), records[0].Run.Project, id, 0, 1000, with)
+		has := slices.ContainsFunc(page.Entries, func(e read.Entry) bool { return bytes.Contains(e.Payload, []byte(marker)) })
+		if err != nil || has != want {
+			e.t.Errorf("the archived log has payloads: %v, want %v; error %v", has, want, err)
+		}
+	}
 }
 
 // checkDump searches a dump of the database for payloads, as text and as Postgres prints bytes.
