@@ -58,7 +58,8 @@
 // made. If the answer to the commit got lost, or all slots are taken by then, the process releases the lease, and the
 // next holder continues the same attempt; an attempt whose call did not reach its function is continued in the same
 // way. If the process died, the next holder starts the work once more. Neither is counted: the attempt number that a
-// function receives, and maxAttempts, count calls that were made.
+// function receives, and maxAttempts, count calls that were made. Only a step with one attempt is not started once
+// more, since nobody knows whether its call was made.
 //
 // # Flows
 //

@@ -31,7 +31,7 @@ const (
 	CodeStoreLimit = "store_limit"
 )
 
-// executeStep calls the function that executes a step, and records the result.
+// executeStep executes a step, by a call of its function or by an HTTP request, and records the result.
 func (e *Engine) executeStep(ctx context.Context, d queue.Delivery) error {
 	s, ok, err := e.startStep(ctx, d)
 	if len(s.spec.Limits) > 0 {
@@ -41,8 +41,18 @@ func (e *Engine) executeStep(ctx context.Context, d queue.Delivery) error {
 		return err
 	}
 	if s.spec.HTTP != nil {
-		return e.executeHTTP(ctx, d, s)
+		err = e.executeHTTP(ctx, d, s)
+	} else {
+		err = e.callStep(ctx, d, s)
 	}
+	if err != nil && s.atMostOnce() && d.Failure(err).Reached {
+		err = fmt.Errorf("%w: %w", queue.ErrCalled, err)
+	}
+	return err
+}
+
+// callStep calls the function that executes a step, whose attempt has begun, and records the result.
+func (e *Engine) callStep(ctx context.Context, d queue.Delivery, s stepWork) error {
 	timeout := s.spec.AttemptTimeout(e.log.Now())
 	token, err := e.tokenOf(ctx, d, timeout+stepTokenMargin)
 	if err != nil {
@@ -140,8 +150,24 @@ func (e *Engine) startStep(ctx context.Context, d queue.Delivery) (s stepWork, o
 	if s.spec.Late(e.log.Now()) {
 		return s, false, e.record(ctx, d, s, s.timeout())
 	}
+	if s.atMostOnce() && s.Status == entities.StepRunning && d.UnreachedCount == 0 {
+		return s, false, e.record(ctx, d, s, unknownOutcome())
+	}
 	err = e.startAttempt(ctx, d, &s)
 	return s, err == nil, err
+}
+
+// atMostOnce reports whether the step's function must not be called again when nobody knows what it did. An attempt
+// that has begun is in the log before the function is called; the message tells whether that call did not reach it.
+func (s stepWork) atMostOnce() bool { return s.spec.MaxAttempts == 1 }
+
+// unknownOutcome fails a step whose only attempt has begun, and of which nobody knows what it did.
+func unknownOutcome() decision {
+	return decision{
+		event: entities.EventStepFailed, code: contract.CodeNoAnswer,
+		payload: contract.Payload("the server that made the call has died or stopped, so nobody knows what the function "+
+			"did. It is not called again, since the step has one attempt", contract.CodeNoAnswer),
+	}
 }
 
 // resumeStep records that the next attempt at a step begins that the function of its run executes itself, and has the

@@ -373,7 +373,7 @@ func (w *deliverer) Perform(ctx context.Context, d Delivery) (Delivered, error) 
 	case IsOver(err):
 		return Delivered{OutcomeDropped, redact(err)}, d.End(ctx)
 	case Interrupted(ctx, err):
-		return Delivered{Outcome: OutcomeStopped}, w.leaveCall(ctx, d)
+		return Delivered{Outcome: OutcomeStopped}, w.leaveCall(ctx, d, err)
 	default:
 		return w.retryLater(ctx, d, err)
 	}

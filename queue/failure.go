@@ -270,6 +270,9 @@ func IsOver(err error) bool {
 		errors.Is(err, message.ErrStale)
 }
 
+// ErrCalled is in the error of interrupted work that must remember that it may have reached its function.
+var ErrCalled = errors.New("the function may have been called")
+
 // Interrupted reports whether work failed because the server stops. Work that was canceled by the end of a drain was
 // not interrupted: it takes too long.
 func Interrupted(ctx context.Context, err error) bool {

@@ -58,8 +58,9 @@ func (q *Queue) Called(ctx context.Context, c token.Call) (Delivery, error) {
 func (d Delivery) Release(ctx context.Context, f Failure) error { return d.by.nack(ctx, d.Lease, f) }
 
 // leaveCall ends what this process has to do with work whose call it has cut off because it stops. If the function says
-// that it works, it keeps the lease, and must say so again within [minLeftLease]. Otherwise the work is due at once.
-func (w *deliverer) leaveCall(ctx context.Context, d Delivery) error {
+// that it works, it keeps the lease, and must say so again within [minLeftLease]. Otherwise the work is due at once. It
+// counts as called only if the call's error says so.
+func (w *deliverer) leaveCall(ctx context.Context, d Delivery, cut error) error {
 	left := false
 	err := Persist(ctx, func(ctx context.Context) error {
 		tag, err := pg.NewPool(w.queue.pool).Exec(ctx, `
@@ -72,5 +73,5 @@ func (w *deliverer) leaveCall(ctx context.Context, d Delivery) error {
 	if err != nil || left {
 		return err
 	}
-	return w.nack(ctx, d.Lease, Failure{Reason: message.ServerStopped})
+	return w.nack(ctx, d.Lease, Failure{Reason: message.ServerStopped, Reached: errors.Is(cut, ErrCalled)})
 }

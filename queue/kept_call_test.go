@@ -26,7 +26,7 @@ func TestFunctionsKeepTheirCalls(t *testing.T) {
 	}
 	leave := func(d Delivery) {
 		t.Helper()
-		if err := w.leaveCall(t.Context(), d); err != nil {
+		if err := w.leaveCall(t.Context(), d, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

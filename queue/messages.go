@@ -301,7 +301,8 @@ var retrySQL = `
 	UPDATE messages m SET parked_at = NULL, due_at = CASE WHEN due_at = ` + gated + ` THEN due_at ELSE now() END,
 		(delivery_count, excused_count) = (
 			SELECT n, n FROM (SELECT least(delivery_count, (` + cluster.CountsExactly + `)::integer) AS n) AS kept),
-		unreached_count = 0, disconnect_count = 0, first_failed_at = NULL
+		unreached_count = CASE work WHEN 'step' THEN least(unreached_count, 1) ELSE 0 END, -- a call that did not reach it
+		disconnect_count = 0, first_failed_at = NULL
 	WHERE `
 
 const (

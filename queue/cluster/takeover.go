@@ -36,10 +36,10 @@ var CountsExactly = fmt.Sprintf(`m.work = '' AND m.run_id <> '' AND NOT EXISTS (
 const KeptLease = 10 * time.Second
 
 // lost ends the lease of message m whose server died. The message did not fail, and a server that keeps crashing must
-// not use up the deliveries of a healthy message. A function that was still working then, by the condition, has the
-// lease from then on.
+// not use up the deliveries of a healthy message; but it may have reached its function. A function that was still
+// working then, by the condition, has the lease from then on.
 func lost(works string) string {
-	return fmt.Sprintf(`holder = '', (lease, due_at, delivery_count, excused_count) = (
+	return fmt.Sprintf(`holder = '', unreached_count = 0, (lease, due_at, delivery_count, excused_count) = (
 		SELECT CASE WHEN works THEN lease ELSE '' END, now() + CASE WHEN works THEN interval '%d s' ELSE '0' END,
 			delivery_count - (NOT works AND NOT exact)::integer, excused_count + (NOT works AND exact)::integer
 		FROM (SELECT coalesce(%s, false) AS works, %s AS exact) AS run)`, int(KeptLease.Seconds()), works, CountsExactly)

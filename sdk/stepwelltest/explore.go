@@ -68,7 +68,8 @@ func execute(t testing.TB, scenario Scenario, prepare func(*Env)) (*trial, *outc
 //   - The crash has lost the result of no step that had ended before another one did, except of workflows that write in
 //     batches.
 //
-// A step that is executed twice with one idempotency key is right: services that respect the key act once.
+// A step that is executed twice with one idempotency key is right: services that respect the key act once. One that is
+// [stepwell.AtMostOnce] is executed again here, too, though not by a server; [Stub] can have it fail with no_answer.
 func EveryCrash(t testing.TB, scenario Scenario, options ...ExploreOption) {
 	t.Helper()
 	x := explore(options)

@@ -28,6 +28,7 @@ var (
 	shift = stepwell.NewWorkflow[string, string]("shift")
 	job   = stepwell.NewStep[string, string]("job")
 	tail  = stepwell.NewStep[string, string]("tail", stepwell.Remote())
+	only  = stepwell.NewStep[string, string]("only", stepwell.AtMostOnce())
 )
 
 // runWorker is a worker until it gets SIGTERM. Its steps hang if their input says so and its name is dying, take long if
@@ -49,12 +50,13 @@ func runWorker(name string) error {
 		}
 		return name, nil
 	}
-	app.Register(job.Bind(execute), tail.Bind(execute), shift.Bind(func(w *stepwell.Context, in string) (string, error) {
-		if strings.HasPrefix(in, "remote ") {
-			return tail.Run(w, strings.TrimPrefix(in, "remote "))
-		}
-		return job.Run(w, in)
-	}))
+	app.Register(job.Bind(execute), tail.Bind(execute), only.Bind(execute), shift.Bind(
+		func(w *stepwell.Context, in string) (string, error) {
+			if kind, in, ok := strings.Cut(in, " "); ok {
+				return map[string]*stepwell.Step[string, string]{"remote": tail, "once": only}[kind].Run(w, in)
+			}
+			return job.Run(w, in)
+		}))
 	return app.Work(ctx)
 }
 
