@@ -71,6 +71,8 @@ const (
 	ActionProjectRotate    ActionKind = "project.rotate"
 	ActionProjectRewrap    ActionKind = "project.rewrap"
 	ActionProjectShred     ActionKind = "project.shred"
+	ActionProjectRunKeys   ActionKind = "project.run_keys"
+	ActionRunShred         ActionKind = "run.shred"
 	ActionDeploymentPut    ActionKind = "deployment.put"
 	ActionDeploymentRemove ActionKind = "deployment.remove"
 	ActionSecretPut        ActionKind = "secret.put"

@@ -38,6 +38,8 @@ type ListedProject struct {
 type Encryption struct {
 	// EncryptedSince is when the first data key was made, and KeyMadeAt when that was which encrypts now.
 	EncryptedSince, KeyMadeAt *time.Time
+	// RunKeys is set if the key that encrypts now has each run encrypted by a key of its own; nil for no key.
+	RunKeys *bool
 	// MasterKey is the name of the key that wraps it.
 	MasterKey *string
 	// DataKeys is how many there are, and DestroyedKeys how many were destroyed.
@@ -59,6 +61,7 @@ const projectColumns = `p.name, p.created_at, daily_starts, storage_bytes, max_d
 const projectsWithKeys = ` FROM projects p CROSS JOIN LATERAL (
 	SELECT min(created_at) AS encrypted_since, max(created_at) FILTER (WHERE retired_at IS NULL) AS key_made_at,
 		max(wrapped_by) FILTER (WHERE retired_at IS NULL) AS master_key,
+		bool_or(per_run) FILTER (WHERE retired_at IS NULL) AS run_keys,
 		count(*) FILTER (WHERE destroyed_at IS NULL) AS data_keys,
 		count(*) FILTER (WHERE destroyed_at IS NOT NULL) AS destroyed_keys
 	FROM data_keys WHERE project = p.name) AS k`

@@ -162,6 +162,9 @@ func (l *Log) append(ctx context.Context, c call) ([]Outcome, error) {
 	if err := l.payloads.Prepare(string(c.project)); err != nil {
 		return nil, fmt.Errorf("prepare payloads: %w", err)
 	}
+	if err := l.payloads.PrepareRuns(string(c.project), string(c.runID), c.begin()); err != nil {
+		return nil, fmt.Errorf("prepare payloads: %w", err)
+	}
 	if err := l.putBlobs(ctx, &c, c.requests); err != nil {
 		return nil, fmt.Errorf("write payloads: %w", err)
 	}
@@ -183,6 +186,26 @@ func (l *Log) append(ctx context.Context, c call) ([]Outcome, error) {
 	}
 	done(d.appended())
 	return d.outcomes, nil
+}
+
+// begin returns the runs that the call begins.
+func (c call) begin() (list []string) {
+	for i := range c.requests {
+		r := &c.requests[i]
+		if r.Type == entities.EventRunCreated {
+			list = append(list, string(c.runID))
+		}
+		if r.Child != nil {
+			list = append(list, string(r.Child.RunID))
+		}
+		if r.Continue != nil {
+			list = append(list, string(r.Continue.Next.RunID))
+		}
+		for j := range r.Children {
+			list = append(list, string(r.Children[j].Child.RunID))
+		}
+	}
+	return list
 }
 
 // MaxBatch is the most requests one batch may have.

@@ -108,6 +108,9 @@ func (l *Log) justEnded(ctx context.Context, project entities.Project, id entiti
 	return *cached.Run, true
 }
 
+// Forget forgets what this process has cached of a run: the key of its payloads is destroyed.
+func (l *Log) Forget(id entities.RunID) { l.cache.runs.Remove(id) }
+
 // Cached returns a run and its whole log if this process has cached them and the log has at least the given length.
 // With the length 0, the log must not have grown since it was cached. Cached reports false if they must be read.
 func (l *Log) Cached(

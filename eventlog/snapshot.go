@@ -4,6 +4,7 @@ import (
 	"maps"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/atrest"
 	"github.com/stepwell-dev/stepwell/entities/kv"
 )
 
@@ -77,7 +78,7 @@ func (s *Snapshot) CheckNext(e entities.Event, claimed bool) error {
 	if err == nil && e.Type == entities.EventAttrSet {
 		_, err = entities.MergeAttributes(s.Run.Attributes, e.Data.Changes, true)
 	}
-	if err == nil && e.Type == entities.EventStoreSet {
+	if err == nil && e.Type == entities.EventStoreSet && !atrest.IsUnreadable(e.Payload) {
 		_, err = kv.Apply(s.Store, e.Payload, e.Seq)
 	}
 	return err
@@ -124,7 +125,9 @@ func (s *Snapshot) applyToRun(e *entities.Event) {
 		// The merge was checked when the event was decided.
 		run.Attributes, _ = entities.MergeAttributes(run.Attributes, e.Data.Changes, true)
 	case entities.EventStoreSet:
-		s.Store, _ = kv.Apply(s.Store, e.Payload, e.Seq) // checked likewise
+		if !atrest.IsUnreadable(e.Payload) { // shredding has deleted the rows
+			s.Store, _ = kv.Apply(s.Store, e.Payload, e.Seq) // checked likewise
+		}
 		run.StoreSeq = e.Seq
 	default: // run_created: see createRun
 	}

@@ -30,6 +30,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/live"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/runfile"
+	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 	"github.com/stepwell-dev/stepwell/flow"
 	"github.com/stepwell-dev/stepwell/flow/goal"
 	"github.com/stepwell-dev/stepwell/flow/registry"
@@ -143,6 +144,9 @@ var statuses = []struct {
 	{encryption.ErrNoMasterKey, http.StatusConflict, "no_master_key"},
 	{encryption.ErrNotEncrypted, http.StatusConflict, "not_encrypted"},
 	{encryption.ErrTooManyKeys, http.StatusConflict, "too_many_data_keys"},
+	{encryption.ErrNoRunKey, http.StatusConflict, "no_run_key"},
+	{atrest.ErrShredded, http.StatusConflict, "payloads_shredded"},
+	{upkeep.ErrNotEnded, http.StatusConflict, "run_not_ended"},
 	{atrest.ErrUnavailable, http.StatusServiceUnavailable, "payloads_unavailable"},
 	{atrest.ErrAltered, http.StatusInternalServerError, "payload_altered"},
 	{limit.ErrFull, http.StatusTooManyRequests, "limit_full"},

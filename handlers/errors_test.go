@@ -31,6 +31,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/live"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/runfile"
+	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 	"github.com/stepwell-dev/stepwell/flow"
 	"github.com/stepwell-dev/stepwell/flow/goal"
 	"github.com/stepwell-dev/stepwell/flow/registry"
@@ -174,6 +175,9 @@ func TestStatusOfEveryError(t *testing.T) {
 		{encryption.ErrNoMasterKey, 409, "no_master_key"},
 		{encryption.ErrNotEncrypted, 409, "not_encrypted"},
 		{encryption.ErrTooManyKeys, 409, "too_many_data_keys"},
+		{encryption.ErrNoRunKey, 409, "no_run_key"},
+		{atrest.ErrShredded, 409, "payloads_shredded"},
+		{upkeep.ErrNotEnded, 409, "run_not_ended"},
 		{encryption.ErrUnavailable, 503, "payloads_unavailable"},
 		{atrest.ErrAltered, 500, "payload_altered"},
 		{&limit.FullError{RetryAfter: 1500 * time.Millisecond}, 429, "limit_full"},

@@ -190,6 +190,11 @@ func (h *matrixServer) createRuns(t *testing.T, project entities.Project, s fixt
 		add(id, typ, "", string(reason), entities.EventData{})
 	}
 	h.keepArchived(t, project, s["done"])
+	h.exec(t, `
+		INSERT INTO data_keys (id, project, wrapped_by, wrapped, created_at, retired_at, per_run, revision)
+		SELECT decode(md5($1), 'hex'), $1, 'a', '', now() - interval '1 d', now(), true, coalesce(max(revision), 0) + 1
+		FROM data_keys ON CONFLICT DO NOTHING`, project)
+	h.exec(t, `INSERT INTO run_keys (run_id, project, secret) VALUES ($1, $2, sha256(''))`, s["done"], project)
 	add(s["flowRun"], entities.EventStepCreated, "a", `"`+classified+`"`, entities.EventData{StepName: "a"})
 	add(s["flowRun"], entities.EventStepFailed, "a", string(reason), entities.EventData{})
 	add(s["driven"], entities.EventHookCreated, "inbox:notes", "", entities.EventData{Token: "inbox of " + s["driven"]})

@@ -19,6 +19,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/admin"
 	"github.com/stepwell-dev/stepwell/admin/access"
+	"github.com/stepwell-dev/stepwell/admin/encryption"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/atrest"
 	"github.com/stepwell-dev/stepwell/eventlog"
@@ -109,8 +110,9 @@ func newMatrixServer(t *testing.T) *matrixServer {
 	o := Options{
 		Fence: true,
 		Pool:  pool, Log: h.log, Streams: h.streams, Queue: q, Keys: h.keys, Logger: logger,
-		Archived: runfile.NewLogs(h.archive.Open, atrest.Identity{}),
-		Stopping: context.Background(), Draining: draining, UI: ui.Files(),
+		Archived:   runfile.NewLogs(h.archive.Open, atrest.Identity{}),
+		Encryption: encryption.New(nil, time.Now),
+		Stopping:   context.Background(), Draining: draining, UI: ui.Files(),
 	}
 	o.setDefaults()
 	h.access = o.sessions

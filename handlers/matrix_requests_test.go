@@ -87,6 +87,7 @@ var testRequests = []testRequest{
 	{route: "POST /v1/runs/:id/cancel", path: "/v1/runs/{run}/cancel", foreign: 404},
 	{route: "POST /v1/runs/cancel", body: `{"parentId":"{run}"}`, foreign: 200},
 	{route: "POST /v1/runs/cancel", body: `{"workflow":"order"}`, foreign: 200},
+	{route: "POST /v1/runs/:id/shred", path: "/v1/runs/{done}/shred", foreign: 404},
 	{route: "POST /v1/runs/:id/rerun", path: "/v1/runs/{done}/rerun", foreign: 404},
 	{route: "POST /v1/runs/rerun", body: `{"filter":{"workflow":"order"},"idempotencyKey":"{run}"}`, foreign: 200},
 	{

@@ -32,6 +32,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/runfile"
 	"github.com/stepwell-dev/stepwell/eventlog/stats"
+	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 	"github.com/stepwell-dev/stepwell/flow/registry"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/rest"
@@ -238,7 +239,7 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 		Checker:   engine.NewChecker(o.Queue, queue.NewCaller(o.Allowed, o.Queue.NewSigner(o.Log.Now, o.Logger))),
 		Scheduler: scheduler.New(o.Queue, o.Log), Flows: registry.New(o.Pool, func() time.Time { return o.Log.Now() }),
 		Collector: collector.New(o.Queue, o.Log), Triggers: o.runs.Triggers(),
-		Limits:      limits,
+		Limits: limits, Maintainer: upkeep.NewMaintainer(o.Pool, o.Log.Now),
 		SigningKeys: signingKeys, Keys: o.Keys,
 		Archived: o.Archived, Encryption: o.Encryption, Projects: access.NewProjects(o.Pool, o.Log.Now), Sessions: o.sessions, Allowed: o.Allowed,
 		Stats:    counts,

@@ -442,6 +442,9 @@ func (s *Server) Stop(ctx context.Context) {
 	if s.sessions != nil && s.sessions != s.pool {
 		s.sessions.Close()
 	}
+	if s.encryption != nil {
+		s.encryption.Close()
+	}
 	if s.pool != nil {
 		s.pool.Close()
 	}

@@ -20,8 +20,9 @@ import (
 )
 
 const (
-	// version is the byte after [atrest.Sealed].
+	// version is the byte after [atrest.Sealed] of what a data key encrypts, and ofRun of what the key of a run does.
 	version    = 1
+	ofRun      = 2
 	idSize     = 16
 	headerSize = len(atrest.Magic) + 2 + idSize + nonceSize
 	// Overhead is how many bytes an encrypted payload is longer.
@@ -47,9 +48,13 @@ type Keys struct {
 
 	state     atomic.Pointer[known]
 	reading   sync.Mutex
-	unwrapped *lru.Cache[keyID, *xaes]
+	unwrapped *lru.Cache[keyID, *dataCipher]
 	// unwrapping serializes what asks master keys for one data key.
 	unwrapping sync.Map // of *sync.Mutex, by keyID
+
+	secrets *lru.Cache[string, secret] // by run
+	opening sync.Mutex
+	own     *pgxpool.Pool // for secrets; nil until one is needed
 }
 
 type keyID [idSize]byte
@@ -66,12 +71,15 @@ type known struct {
 type wrappedKey struct {
 	project, by string
 	wrapped     []byte // nil if it is destroyed
+	// perRun is set if runs have keys of their own, which follow from this one.
+	perRun bool
 }
 
 // New returns the keys of a database, which [Keys.Use] names.
 func New(masters MasterKeys, now func() time.Time) *Keys {
 	k := &Keys{masters: masters, now: now}
-	k.unwrapped, _ = lru.New[keyID, *xaes](unwrappedKeys) // fails only for a size below 1
+	k.unwrapped, _ = lru.New[keyID, *dataCipher](unwrappedKeys) // fails only for a size below 1
+	k.secrets, _ = lru.New[string, secret](maxSecrets)
 	return k
 }
 
@@ -94,7 +102,7 @@ func (k *Keys) Prepare(project string) error {
 	return err
 }
 
-// Seal implements [atrest.Codec]. It fails with [ErrUnavailable].
+// Seal implements [atrest.Codec]. It fails with [ErrUnavailable] and [atrest.ErrShredded].
 func (k *Keys) Seal(p atrest.Payload) ([]byte, error) {
 	s := k.state.Load()
 	if s == nil {
@@ -108,13 +116,21 @@ func (k *Keys) Seal(p atrest.Payload) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("%w: key %s is not unwrapped", ErrUnavailable, id)
 	}
+	cipher, v := x.xaes, byte(version)
+	if run := runOf(p.Place); run != "" && s.keys[id].perRun {
+		var err error
+		if cipher, err = k.sealerOf(x, p.Project, run); err != nil {
+			return nil, err
+		}
+		v = ofRun
+	}
 	out := make([]byte, 0, len(p.Bytes)+Overhead)
-	out = append(append(out, atrest.Begin(atrest.Sealed)...), version)
+	out = append(append(out, atrest.Begin(atrest.Sealed)...), v)
 	out = append(out, id[:]...)
 	out = out[:headerSize]
 	nonce := out[headerSize-nonceSize:]
 	_, _ = rand.Read(nonce) // never fails
-	return x.seal(out, nonce, p.Bytes, authenticated(out[:headerSize-nonceSize], p.Place))
+	return cipher.seal(out, nonce, p.Bytes, authenticated(out[:headerSize-nonceSize], p.Place))
 }
 
 // authenticated returns what is authenticated with a payload: the header without the nonce, and the place.
@@ -130,6 +146,9 @@ func authenticated(header []byte, at atrest.Place) []byte {
 func (k *Keys) Open(list []atrest.Item) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	if err := k.readSecrets(ctx, list); err != nil {
+		return err
+	}
 	for _, item := range list {
 		switch form, rest := atrest.Split(item.Get()); form {
 		case atrest.Plain:
@@ -146,7 +165,7 @@ func (k *Keys) Open(list []atrest.Item) error {
 
 func (k *Keys) open(ctx context.Context, item atrest.Item) error {
 	b := item.Get()
-	if len(b) < Overhead || b[len(atrest.Magic)] != byte(atrest.Sealed) || b[len(atrest.Magic)+1] != version {
+	if len(b) < Overhead || b[len(atrest.Magic)] != byte(atrest.Sealed) || b[len(atrest.Magic)+1] != version && !OfRun(b) {
 		return atrest.ErrAltered
 	}
 	id := keyID(b[len(atrest.Magic)+2:])
@@ -158,9 +177,20 @@ func (k *Keys) open(ctx context.Context, item atrest.Item) error {
 		unreadable(item)
 		return nil
 	}
-	x, err := k.cipher(ctx, id, key)
+	data, err := k.cipher(ctx, id, key)
 	if err != nil {
 		return err
+	}
+	x := data.xaes
+	if OfRun(b) {
+		secret := k.secretOf(runOf(item.Place))
+		if secret == nil {
+			unreadable(item)
+			return nil
+		}
+		if x, err = data.ofRun(secret); err != nil {
+			return err
+		}
 	}
 	header := headerSize - nonceSize
 	payload, err := x.open(b[header:headerSize], b[headerSize:], authenticated(b[:header], item.Place))
@@ -184,7 +214,7 @@ func unreadable(item atrest.Item) {
 }
 
 // cipher returns the cipher of a data key, which it unwraps if it has to.
-func (k *Keys) cipher(ctx context.Context, id keyID, key wrappedKey) (*xaes, error) {
+func (k *Keys) cipher(ctx context.Context, id keyID, key wrappedKey) (*dataCipher, error) {
 	if x, ok := k.unwrapped.Get(id); ok {
 		return x, nil
 	}
@@ -199,7 +229,7 @@ func (k *Keys) cipher(ctx context.Context, id keyID, key wrappedKey) (*xaes, err
 	if err != nil {
 		return nil, err
 	}
-	x, err := newXAES(plain)
+	x, err := newDataCipher(plain)
 	clear(plain)
 	if err == nil {
 		k.unwrapped.Add(id, x)
@@ -299,7 +329,7 @@ type row struct {
 	Newest          int64
 	ID, Wrapped     []byte
 	Project, ByName *string
-	Current         bool
+	Current, PerRun bool
 }
 
 // load reads the keys that have changed since they were as the caller knows, or all if the changes are fewer than they
@@ -319,6 +349,14 @@ func (k *Keys) load(ctx context.Context, q pg.Querier, old *known) (*known, erro
 	for id, key := range s.keys {
 		if key.wrapped == nil {
 			k.unwrapped.Remove(id)
+		}
+	}
+	if since := time.Duration(0); s.hasRunKeys() {
+		if before := k.state.Load(); before != nil {
+			since = at.Sub(before.at)
+		}
+		if err := k.forgetShredded(ctx, q, since); err != nil {
+			return nil, err
 		}
 	}
 	k.unwrapNew(ctx, s)
@@ -344,7 +382,7 @@ func (k *Keys) unwrapNew(ctx context.Context, s *known) {
 func changed(ctx context.Context, q pg.Querier, after int64) ([]row, error) {
 	rows, err := pg.CollectAll[row](q.Query(ctx, `
 		SELECT newest, k.id, k.wrapped, k.project, k.wrapped_by AS by_name,
-			coalesce(k.retired_at IS NULL AND k.id IS NOT NULL, false) AS current
+			coalesce(k.retired_at IS NULL AND k.id IS NOT NULL, false) AS current, coalesce(k.per_run, false) AS per_run
 		FROM (SELECT coalesce(max(revision), 0) AS newest FROM data_keys) AS m LEFT JOIN data_keys k ON k.revision > $1
 		ORDER BY k.revision`, after))
 	return rows, pg.Wrap(err, "read data keys")
@@ -364,7 +402,7 @@ func (s *known) with(rows []row) *known {
 			continue
 		}
 		id := keyID(r.ID)
-		after.keys[id] = wrappedKey{*r.Project, *r.ByName, r.Wrapped}
+		after.keys[id] = wrappedKey{*r.Project, *r.ByName, r.Wrapped, r.PerRun}
 		if r.Current {
 			after.current[*r.Project] = id
 		} else if after.current[*r.Project] == id {
@@ -372,4 +410,14 @@ func (s *known) with(rows []row) *known {
 		}
 	}
 	return after
+}
+
+// hasRunKeys reports whether there are keys of runs.
+func (s *known) hasRunKeys() bool {
+	for _, key := range s.keys {
+		if key.perRun {
+			return true
+		}
+	}
+	return false
 }

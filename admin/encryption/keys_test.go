@@ -62,6 +62,7 @@ func newProcess(t testing.TB, dsn string, masters encryption.MasterKeys) *proces
 	t.Cleanup(pool.Close)
 	p.pool = pool
 	p.Use(pool)
+	t.Cleanup(p.Close)
 	return p
 }
 

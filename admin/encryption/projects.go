@@ -39,6 +39,9 @@ const (
 	// Rewrap has the first master key wrap all keys of the project that others have wrapped. What the keys have encrypted
 	// stays as it is.
 	Rewrap Change = "rewrap"
+	// RunKeys is [Rotate] to a key from which each run has one of its own, as it has from the keys after that. It changes
+	// nothing if runs have such keys already.
+	RunKeys Change = "run-keys"
 )
 
 // lockKeys serializes the changes of keys, so that their revisions are in the order of their commits.
@@ -53,10 +56,10 @@ const nextRevision = `(SELECT coalesce(max(revision), 0) + 1 FROM data_keys)`
 func (k *Keys) Apply(ctx context.Context, project entities.Project, c Change) error {
 	action, ok := map[Change]admin.ActionKind{
 		Encrypt: admin.ActionProjectEncrypt, Rotate: admin.ActionProjectRotate, Shred: admin.ActionProjectShred,
-		Rewrap: admin.ActionProjectRewrap,
+		Rewrap: admin.ActionProjectRewrap, RunKeys: admin.ActionProjectRunKeys,
 	}[c]
 	if !ok {
-		return entities.Invalid("encryption: %q is none of on, rotate, rewrap and shred", c)
+		return entities.Invalid("encryption: %q is none of on, rotate, run-keys, rewrap and shred", c)
 	}
 	if len(k.masters) == 0 {
 		return ErrNoMasterKey
@@ -105,25 +108,26 @@ func (k *Keys) apply(
 	ctx context.Context, tx pgx.Tx, project entities.Project, c Change, action admin.ActionKind, id keyID, wrapped []byte,
 ) error {
 	var found struct {
-		exists bool
-		keys   int
+		exists, perRun bool
+		keys           int
 	}
 	var first, writes pgx.Batch
 	first.Queue(lockKeys)
 	first.Queue(`SELECT EXISTS (SELECT FROM projects WHERE name = $1),
-		(SELECT count(*) FROM data_keys WHERE project = $1 AND destroyed_at IS NULL)`, project,
-	).QueryRow(func(row pgx.Row) error { return row.Scan(&found.exists, &found.keys) })
+		(SELECT count(*) FROM data_keys WHERE project = $1 AND destroyed_at IS NULL),
+		EXISTS (SELECT FROM data_keys WHERE project = $1 AND retired_at IS NULL AND per_run)`, project,
+	).QueryRow(func(row pgx.Row) error { return row.Scan(&found.exists, &found.keys, &found.perRun) })
 	if err := tx.SendBatch(ctx, &first).Close(); err != nil {
 		return err //nolint:wrapcheck // the caller says what failed
 	}
 	switch {
 	case !found.exists:
 		return admin.ErrProjectNotFound
-	case c == Encrypt && found.keys > 0:
+	case c == Encrypt && found.keys > 0, c == RunKeys && found.perRun:
 		return nil
 	case c != Encrypt && found.keys == 0:
 		return ErrNotEncrypted
-	case c == Rotate && found.keys >= maxKeys:
+	case c != Shred && found.keys >= maxKeys:
 		return ErrTooManyKeys
 	case c == Shred:
 		writes.Queue(`
@@ -132,13 +136,14 @@ func (k *Keys) apply(
 			FROM (
 				SELECT id AS of, row_number() OVER () - 1 AS at FROM data_keys WHERE project = $1 AND destroyed_at IS NULL) AS n
 			WHERE id = n.of`, project)
-	case c == Rotate:
+	case c != Encrypt:
 		writes.Queue(`UPDATE data_keys SET retired_at = now(), revision = `+nextRevision+`
 			WHERE project = $1 AND retired_at IS NULL`, project)
 	}
 	writes.Queue(`
-		INSERT INTO data_keys (id, project, wrapped_by, wrapped, revision) VALUES ($1, $2, $3, $4, `+nextRevision+`)`,
-		id[:], project, k.masters[0].Name, wrapped)
+		INSERT INTO data_keys (id, project, wrapped_by, wrapped, per_run, revision)
+		VALUES ($1, $2, $3, $4, $5, `+nextRevision+`)`,
+		id[:], project, k.masters[0].Name, wrapped, found.perRun || c == RunKeys)
 	admin.InsertAction(ctx, &writes, project, action, string(project), map[string]any{"key": id.String()})
 	return tx.SendBatch(ctx, &writes).Close() //nolint:wrapcheck // the caller says what failed
 }
@@ -164,7 +169,7 @@ func (k *Keys) rewrapAll(ctx context.Context, project entities.Project) error {
 		if o.By == k.masters[0].Name {
 			continue
 		}
-		if err := k.rewrap(ctx, keyID(o.ID), wrappedKey{string(project), o.By, o.Wrapped}); err != nil {
+		if err := k.rewrap(ctx, keyID(o.ID), wrappedKey{project: string(project), by: o.By, wrapped: o.Wrapped}); err != nil {
 			return err
 		}
 	}

@@ -123,5 +123,6 @@ func withKeys(ctx context.Context, config config, do func(*pgxpool.Pool, *encryp
 	}
 	defer pool.Close()
 	keys.Use(pool)
+	defer keys.Close()
 	return do(pool, keys)
 }

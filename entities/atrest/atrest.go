@@ -54,6 +54,8 @@ var (
 	ErrUnavailable = errors.New("the payloads are not available")
 	// ErrAltered means that what is stored was changed, or moved from another place.
 	ErrAltered = errors.New("a stored payload was changed, or moved from elsewhere")
+	// ErrShredded means that the key of a payload is destroyed, so that nothing can go on from it.
+	ErrShredded = errors.New("the key of the run's payloads is destroyed, so that nobody can read them any more")
 	// ErrUnreadable means that a payload is stored in a form that this server cannot read.
 	ErrUnreadable = errors.New("a payload is stored in a form that this server cannot read")
 )
@@ -128,6 +130,9 @@ type Codec interface {
 	// Prepare does what Seal and Open of a project's payloads need, and may take time. It fails with errors that Seal
 	// and Open would fail with.
 	Prepare(project string) error
+	// PrepareRuns does so for the payloads of a run, and of those that begin with the same writes. Prepare comes before.
+	// Seal asks for what a run needs that was not prepared, which takes time.
+	PrepareRuns(project, run string, begin []string) error
 }
 
 // Identity stores payloads as they are.
@@ -155,6 +160,12 @@ func (Identity) Open(list []Item) error {
 
 // Prepare implements [Codec].
 func (Identity) Prepare(string) error { return nil }
+
+// PrepareRuns implements [Codec].
+func (Identity) PrepareRuns(string, string, []string) error { return nil }
+
+// IsUnreadable reports whether a payload that was opened is what is stored all the same: its key is destroyed.
+func IsUnreadable(payload []byte) bool { return IsMade(payload) && payload[len(Magic)] != byte(Plain) }
 
 // Begin returns [Magic] and the form.
 func Begin(f Form) []byte { return append([]byte(Magic), byte(f)) }

@@ -57,11 +57,48 @@ func LockEndedRuns(ctx context.Context, q pg.Querier, ids []entities.RunID) ([]E
 	return runs, pg.Wrap(err, "lock expired runs")
 }
 
-// DeleteRuns queues the deletion of runs that the caller has locked, with their events and entities.
+// DeleteRuns queues the deletion of runs that the caller has locked, with their events and entities, and with their
+// keys unless these are kept.
 func DeleteRuns(b *pgx.Batch, ids []entities.RunID) {
 	b.Queue(`DELETE FROM collected WHERE run_id = ANY ($1)`, ids)
 	b.Queue(`DELETE FROM step_results WHERE run_id = ANY ($1)`, ids)
+	b.Queue(`DELETE FROM run_keys WHERE run_id = ANY ($1) AND archived_at IS NULL`, ids)
 	b.Queue(`DELETE FROM runs WHERE id = ANY ($1)`, ids)
+}
+
+// DeleteCopies queues the deletion of what repeats payloads of an ended run outside of its log: streams, which the
+// caller has locked, the values of its store, results that apps have kept, and inputs of starts that it has collected.
+func DeleteCopies(b *pgx.Batch, id entities.RunID, streams []Stream) {
+	ids := make([]int64, len(streams))
+	for i, s := range streams {
+		ids[i] = s.ID
+	}
+	DeleteStreams(b, ids)
+	b.Queue(`DELETE FROM run_store WHERE run_id = $1`, id)
+	b.Queue(`DELETE FROM step_results WHERE run_id = $1`, id)
+	b.Queue(`UPDATE collected SET input = '' WHERE run_id = $1`, id)
+}
+
+// KeepKeys queues that the keys of runs which are in an archive outlast them: the runs can be imported.
+func KeepKeys(b *pgx.Batch, ids []entities.RunID) {
+	b.Queue(`UPDATE run_keys SET archived_at = coalesce(archived_at, now()) WHERE run_id = ANY ($1)`, ids)
+}
+
+// DeleteUnusedKeys examines at most limit keys of runs after the given one, and deletes those whose run was never
+// created: older than age, and not archived. It returns the last one examined; empty after the last of all.
+func DeleteUnusedKeys(
+	ctx context.Context, q pg.Querier, after entities.RunID, age time.Duration, limit int,
+) (entities.RunID, error) {
+	last, err := pg.CollectValue[entities.RunID](q.Query(ctx, `
+		WITH page AS MATERIALIZED (
+			SELECT run_id, created_at, archived_at FROM run_keys WHERE run_id > $1 ORDER BY run_id LIMIT $3
+		), deleted AS (
+			DELETE FROM run_keys WHERE run_id IN (
+				SELECT run_id FROM page WHERE archived_at IS NULL AND created_at < now() - $2::interval
+					AND NOT EXISTS (SELECT FROM runs r WHERE r.id = page.run_id))
+		)
+		SELECT CASE WHEN count(*) = $3 THEN coalesce(max(run_id), '') ELSE '' END FROM page`, after, age, limit))
+	return last, pg.Wrap(err, "delete unused keys of runs")
 }
 
 // LockStreams reads the streams of the project's runs and locks them against writes.

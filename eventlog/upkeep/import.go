@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/stepwell-dev/stepwell/admin/encryption"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
@@ -25,7 +26,7 @@ const (
 // Import restores an exported run, with its streams, in one transaction; it derives the rows from the log. Next returns
 // the records and then [io.EOF]. It fails with [entities.ErrInvalid] if the records are not one complete run, or if the
 // run had not ended, because it would continue in two places. It fails with [entities.ErrConflict] if the run or one of
-// its streams exists.
+// its streams exists, and with [atrest.ErrShredded] if the run's own key is destroyed.
 func (m *Maintainer) Import(ctx context.Context, next func() (Record, error)) (entities.RunID, error) {
 	in := importer{next: next}
 	// A retry could not read the records again.
@@ -62,6 +63,8 @@ type importer struct {
 	next func() (Record, error)
 	run  RunRecord
 	size RunSize // of the records read so far
+	// keyed is set once it is known that the run's own key, which has encrypted its payloads, is there.
+	keyed bool
 
 	stream     int64 // the row of the current stream
 	chunksLeft int64 // the number of its chunks that must follow
@@ -140,7 +143,7 @@ func (in *importer) add(ctx context.Context, r Record) error {
 			return entities.Invalid("event %d is in the place of event %d", r.Event.Seq, in.size.LastSeq)
 		}
 		r.Event.RunID = in.run.ID
-		if err := in.addEvent(entities.Event(*r.Event)); err != nil {
+		if err := in.addEvent(ctx, entities.Event(*r.Event)); err != nil {
 			return err
 		}
 	case r.Stream != nil && in.chunksLeft == 0:
@@ -160,7 +163,7 @@ func (in *importer) add(ctx context.Context, r Record) error {
 }
 
 // addEvent queues an event. deriveRows checks that it was legal, once all events are there.
-func (in *importer) addEvent(e entities.Event) error {
+func (in *importer) addEvent(ctx context.Context, e entities.Event) error {
 	if e.Seq == 1 {
 		if e.Type != entities.EventRunCreated {
 			return entities.Invalid("the log begins with %s", e.Type)
@@ -169,6 +172,12 @@ func (in *importer) addEvent(e entities.Event) error {
 		s := eventlog.NewSnapshot(in.run.Project)
 		s.Apply(&e)
 		store.InsertRun(pg.Batch{Batch: &in.batch}, s.Run)
+	}
+	if !in.keyed && (encryption.OfRun(e.Payload) || encryption.OfRun(e.Extra)) {
+		if err := encryption.RequireSecret(ctx, in.tx, in.run.ID); err != nil {
+			return err
+		}
+		in.keyed = true
 	}
 	eventlog.QueueImport(&in.batch, in.run.Project, e)
 	in.bytes += len(e.Payload) + len(e.Extra)

@@ -29,6 +29,8 @@ const (
 	maxOrphanBatches = 100 // in one pass
 	// A statement removes this many archived runs from lists.
 	forgetBatchSize = 1000
+	// A key without a run is deleted at this age. Processes go by one that they have read for minutes.
+	unusedKeyAge = time.Hour
 	// An archive that has failed for this many runs in a row is considered down.
 	maxArchiveFailures = 10
 )
@@ -55,6 +57,8 @@ type Retention struct {
 	options RetentionOptions
 	// Earlier passes of this process have checked the streams up to this one.
 	checkedStream int64
+	// The keys up to that of this run as well, in this round of all of them.
+	checkedKey entities.RunID
 }
 
 // NewRetention returns the retention of the database behind pool.
@@ -77,8 +81,8 @@ type PassResult struct {
 func (r *Retention) Pass(ctx context.Context) (PassResult, error) {
 	p := pass{Retention: r}
 	// Each of them continues if another fails: an archive that is down must not keep orphans and hooks.
-	err := errors.Join(p.removeRuns(ctx), p.removeOrphans(ctx), store.DeleteExpiredHooks(ctx, p.pool),
-		p.measureStorage(ctx), p.sweep(ctx), p.forgetArchived(ctx))
+	err := errors.Join(p.removeRuns(ctx), p.removeOrphans(ctx), p.removeUnusedKeys(ctx),
+		store.DeleteExpiredHooks(ctx, p.pool), p.measureStorage(ctx), p.sweep(ctx), p.forgetArchived(ctx))
 	if p.archiveErr != nil {
 		err = errors.Join(fmt.Errorf("%d runs could not be archived; the last: %w", p.Unarchived, p.archiveErr), err)
 	}
@@ -244,6 +248,7 @@ func (p *pass) remove(ctx context.Context, project entities.Project, ready remov
 		store.DeleteStreams(&b, streams)
 		if p.options.Archive != nil {
 			store.KeepArchived(&b, runs)
+			store.KeepKeys(&b, runs)
 		}
 		store.DeleteRuns(&b, runs)
 		return tx.SendBatch(ctx, &b).Close()
@@ -285,6 +290,17 @@ func lockRemovable(
 		}
 	}
 	return slices.Collect(maps.Keys(sizes)), streams, nil
+}
+
+// removeUnusedKeys removes old keys whose run does not exist, and was not archived.
+func (p *pass) removeUnusedKeys(ctx context.Context) (err error) {
+	for range maxOrphanBatches {
+		p.checkedKey, err = store.DeleteUnusedKeys(ctx, p.pool, p.checkedKey, unusedKeyAge, orphanBatchSize)
+		if err != nil || p.checkedKey == "" {
+			return err
+		}
+	}
+	return nil
 }
 
 // removeOrphans removes old streams whose run does not exist. One check of each stream suffices, because a run that is

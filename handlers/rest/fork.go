@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/atrest"
 	"github.com/stepwell-dev/stepwell/entities/inbox"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -103,6 +104,9 @@ func (s *Server) firstEvents(r *request, id entities.RunID, upTo int64) (log []e
 			return nil, err
 		}
 		for _, e := range page.Events {
+			if atrest.IsUnreadable(e.Payload) {
+				return nil, atrest.ErrShredded
+			}
 			size += len(e.Payload) + len(e.Extra)
 		}
 		if log = append(log, page.Events...); size > eventlog.MaxForkBytes {

@@ -14,6 +14,7 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 	"github.com/stepwell-dev/stepwell/pg"
+	"github.com/stepwell-dev/stepwell/queue"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
 )
 
@@ -117,6 +118,7 @@ func newProjectJSON(p admin.ListedProject) api.Project {
 	if p.EncryptedSince != nil {
 		j.Encryption = api.ProjectEncryption{
 			Since: timestamp(*p.EncryptedSince), KeyMadeAt: optionalTime(p.KeyMadeAt),
+			RunKeys:   p.RunKeys != nil && *p.RunKeys,
 			MasterKey: *cmp.Or(p.MasterKey, new(string)), DataKeys: int64(p.DataKeys), DestroyedKeys: int64(p.DestroyedKeys),
 		}
 	}
@@ -207,6 +209,19 @@ func (s *Server) putProject(r *request) error {
 			err = s.Queue.Resume(r.ctx(), name)
 		}
 		return p, err
+	})
+}
+
+// shredRun destroys the key of an ended run.
+func (s *Server) shredRun(r *request) error {
+	id := r.runID()
+	return answerNothing(r, func() error {
+		err := s.Maintainer.Shred(r.ctx(), r.project(), id, queue.DeleteRunMessages)
+		if err == nil {
+			s.Encryption.Forget(id)
+			s.Log.Forget(id)
+		}
+		return err
 	})
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/runfile"
 	"github.com/stepwell-dev/stepwell/eventlog/stats"
+	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 	"github.com/stepwell-dev/stepwell/flow/registry"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
@@ -53,6 +54,7 @@ type Server struct {
 	Keys        *access.Keys
 	Encryption  *encryption.Keys
 	Archived    *runfile.Logs
+	Maintainer  *upkeep.Maintainer
 	Projects    *access.Projects
 	Limits      *limit.Store
 	Sessions    *access.Sessions
@@ -205,6 +207,7 @@ var routes = []struct {
 	{"GET /runs/:id/children", auth.Metadata, (*Server).listChildren},
 	{"POST /runs/:id/cancel", auth.Write, (*Server).cancelRun},
 	{"POST /runs/cancel", auth.Write, (*Server).cancelRuns},
+	{"POST /runs/:id/shred", auth.Admin, (*Server).shredRun},
 	{"POST /runs/:id/rerun", auth.Write, (*Server).rerunRun},
 	{"POST /runs/rerun", auth.Write, (*Server).rerunRuns},
 	{"POST /runs/:id/commands", auth.Write, (*Server).commandRun},

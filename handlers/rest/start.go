@@ -12,6 +12,7 @@ import (
 	"github.com/stepwell-dev/stepwell/capacity/limit"
 	"github.com/stepwell-dev/stepwell/contract"
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/atrest"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -448,6 +449,9 @@ func (s *Server) rerunEvent(r *request, original entities.Run, body api.RerunRun
 	first, ok := events[at]
 	if !ok { // retention deleted the run meanwhile
 		return eventlog.Request{}, entities.ErrRunNotFound
+	}
+	if atrest.IsUnreadable(first.Payload) {
+		return eventlog.Request{}, atrest.ErrShredded
 	}
 	now := s.Log.Now()
 	event := eventlog.Request{

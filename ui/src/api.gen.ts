@@ -997,6 +997,7 @@ export type ProjectEncryption = {
   since: Time;
   keyMadeAt?: Time;
   masterKey?: string;
+  runKeys?: boolean;
   dataKeys: number;
   destroyedKeys: number;
 };
@@ -1048,7 +1049,7 @@ export type Action = {
   project: string;
   actor: string;
   address?: string;
-  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "project.encrypt" | "project.rotate" | "project.rewrap" | "project.shred" | "project.pause" | "project.resume" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "flow.put" | "flow.retire" | "catalog.put" | "flow_alias.put" | "flow_alias.remove" | "schedule.put" | "schedule.remove" | "schedule.pause" | "schedule.resume" | "schedule.trigger" | "schedule.backfill" | "collection.flush" | "collection.drop" | "trigger.put" | "trigger.remove" | "trigger.pause" | "trigger.resume" | "limit.put" | "limit.remove" | "policy.put" | "policy.remove" | "session.begin" | "session.end" | "run.cancel" | "run.rerun" | "run.pause" | "run.resume" | "workflow.pause" | "workflow.resume" | "deployment.pause" | "deployment.resume";
+  action: "key.create" | "key.revoke" | "project.create" | "project.limit" | "project.encrypt" | "project.rotate" | "project.rewrap" | "project.shred" | "project.run_keys" | "run.shred" | "project.pause" | "project.resume" | "deployment.put" | "deployment.remove" | "secret.put" | "secret.remove" | "signing_key.create" | "signing_key.remove" | "message.retry" | "message.discard" | "messages.retry" | "messages.discard" | "retention.put" | "retention.remove" | "flow.put" | "flow.retire" | "catalog.put" | "flow_alias.put" | "flow_alias.remove" | "schedule.put" | "schedule.remove" | "schedule.pause" | "schedule.resume" | "schedule.trigger" | "schedule.backfill" | "collection.flush" | "collection.drop" | "trigger.put" | "trigger.remove" | "trigger.pause" | "trigger.resume" | "limit.put" | "limit.remove" | "policy.put" | "policy.remove" | "session.begin" | "session.end" | "run.cancel" | "run.rerun" | "run.pause" | "run.resume" | "workflow.pause" | "workflow.resume" | "deployment.pause" | "deployment.resume";
   subject: string;
   detail: Record<string, unknown>;
 };
@@ -1412,6 +1413,13 @@ export interface Api {
       grace?: string;
     };
     answer: Run;
+  };
+  // Destroy the key of a run
+  "POST /v1/runs/{id}/shred": {
+    path: { "id": string };
+    query: {  };
+    body: null;
+    answer: null;
   };
   // Start a copy of a run
   "POST /v1/runs/{id}/rerun": {
@@ -2508,7 +2516,7 @@ export interface Api {
     query: {  };
     body: {
       paused?: boolean;
-      encryption?: "on" | "rotate" | "rewrap" | "shred";
+      encryption?: "on" | "rotate" | "run-keys" | "rewrap" | "shred";
       limits?: {
         dailyStarts?: number | null;
         storageBytes?: number | null;

@@ -81,6 +81,7 @@ type projectsCmd struct {
 	Limit   limitProjectCmd                `cmd:"" at:"PUT projects/*" help:"Limit what a project may start and store. Other limits stay as they are."`
 	Encrypt changeCmd[named]               `cmd:"" at:"PUT projects/*?encryption=on" says:"payloads of project $1 are encrypted from now on" help:"Encrypt the payloads of a project that are written from now on."`
 	Rotate  changeCmd[named]               `cmd:"" at:"PUT projects/*?encryption=rotate" says:"a new key encrypts the payloads of project $1" help:"Encrypt the payloads of a project by a new key from now on."`
+	RunKeys changeCmd[named]               `cmd:"" at:"PUT projects/*?encryption=run-keys" says:"each new run of project $1 has a key of its own" help:"Encrypt each run of a project that starts from now on by a key of its own."`
 	Rewrap  changeCmd[named]               `cmd:"" at:"PUT projects/*?encryption=rewrap" says:"the first master key wraps the keys of project $1" help:"Have the server's first master key wrap the keys of a project."`
 	Shred   changeCmd[shredded]            `cmd:"" at:"PUT projects/*?encryption=shred" says:"the keys of project $1 are destroyed" help:"Destroy the keys of a project: nobody can read its payloads again."`
 	Pause   changeCmd[named]               `cmd:"" at:"PUT projects/*?paused=true" says:"project $1 is paused" help:"Start and call nothing of a project until it is resumed."`

@@ -32,12 +32,18 @@ type runsCmd struct {
 	Cancel     cancelRunsCmd               `cmd:"" help:"Cancel runs by ID, or all that match a filter."`
 	Pause      changeCmd[identifiedNote]   `cmd:"" at:"PUT pauses/run/*" says:"run $1 is paused" help:"Call nothing of a run until it is resumed."`
 	Resume     changeCmd[identified]       `cmd:"" at:"DELETE pauses/run/*" says:"run $1 goes on" help:"Let a paused run go on."`
+	Shred      changeCmd[shreddedRun]      `cmd:"" at:"POST runs/*/shred" says:"the key of run $1 is destroyed" help:"Destroy the key of an ended run: nobody can read its payloads again."`
 	Rerun      rerunCmd                    `cmd:"" help:"Start a copy of a run, or of all that match a filter."`
 	Fork       forkCmd                     `cmd:"" help:"Go on from where a run failed, or all that match a filter did, in new runs."`
 	Children   listCmd[runRow, identified] `cmd:"" at:"runs/*/children?include=reason" help:"List the children of a run."`
 	Attributes runAttributesCmd            `cmd:"" help:"Show or change the attributes of a run."`
 	Store      runStoreCmd                 `cmd:"" help:"Show the store of a run, or one of its values."`
 	Send       sendMessageCmd              `cmd:"" at:"POST runs/*/inbox/*" help:"Send a message to an inbox of a run."`
+}
+
+type shreddedRun struct {
+	identified
+	Yes bool `field:"-" required:"" help:"That nobody can ever read them again is what you want."`
 }
 
 type runRow api.Run

@@ -1765,6 +1765,9 @@ type ProjectEncryption struct {
 	// MasterKey The name of the key that wraps the one which encrypts now.
 	MasterKey string `json:"masterKey,omitempty,omitzero"`
 
+	// RunKeys Whether each run that starts has a key of its own.
+	RunKeys bool `json:"runKeys,omitempty,omitzero"`
+
 	// DataKeys How many keys the project has: the one that encrypts, and earlier ones.
 	DataKeys int64 `json:"dataKeys"`
 

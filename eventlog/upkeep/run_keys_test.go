@@ -1,0 +1,58 @@
+package upkeep
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stepwell-dev/stepwell/entities"
+)
+
+func (f *fixture) keyOf(t *testing.T, id entities.RunID, age time.Duration) {
+	t.Helper()
+	f.exec(t, `INSERT INTO run_keys (run_id, project, secret, created_at) VALUES ($1, $2, sha256(''), now() - $3::interval)`,
+		id, home, age)
+}
+
+func (f *fixture) hasKey(t *testing.T, id entities.RunID) (has bool) {
+	t.Helper()
+	err := f.pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM run_keys WHERE run_id = $1)`, id).Scan(&has)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return has
+}
+
+// The key of a run goes with it, unless an archive has the run.
+func TestKeysOutlastArchivedRuns(t *testing.T) {
+	t.Parallel()
+	for _, archived := range []bool{true, false} {
+		f := newFixture(t)
+		id := f.expired(t, 2*keep)
+		f.keyOf(t, id, 2*keep)
+		r := f.retention()
+		if archived {
+			r = f.retention(archiving(f.exporting))
+		}
+		wantPass(t, r, PassResult{Runs: 1})
+		wantPass(t, r, PassResult{}) // sweeps, too
+		if has := f.hasKey(t, id); has != archived {
+			t.Errorf("archived: %t, has a key: %t", archived, has)
+		}
+	}
+}
+
+// A key whose run was never created goes after an hour.
+func TestKeysOfNoRunAreSwept(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	live := f.run(t)
+	f.keyOf(t, live, 48*time.Hour)
+	f.keyOf(t, "wrun_old", 61*time.Minute)
+	f.keyOf(t, "wrun_new", 59*time.Minute)
+	wantPass(t, f.retention(), PassResult{})
+	for id, want := range map[entities.RunID]bool{live: true, "wrun_old": false, "wrun_new": true} {
+		if has := f.hasKey(t, id); has != want {
+			t.Errorf("%s has a key: %t, want %t", id, has, want)
+		}
+	}
+}
