@@ -71,6 +71,8 @@ type Key struct {
 	RevokedAt *time.Time
 	// LastUsedAt is the time of the last request with the key, accurate to about a minute; nil before the first.
 	LastUsedAt *time.Time
+	// Departure is set once the project is in another cell.
+	Departure
 }
 
 // Validate validates the name, role, deployments and expiry of a new key. It fails with [entities.ErrInvalid].
@@ -109,8 +111,8 @@ func (k Key) Revoked() bool { return k.RevokedAt != nil }
 // Expired reports whether the key has expired at the given time.
 func (k Key) Expired(now time.Time) bool { return k.ExpiresAt != nil && !now.Before(*k.ExpiresAt) }
 
-const keyColumns = `id, project, name, role, deployments, prefix, person, created_at, expires_at, revoked_at,
-	last_used_at`
+var keyColumns = `id, project, name, role, deployments, prefix, person, created_at, expires_at, revoked_at,
+	last_used_at, ` + departureOf("api_keys.project")
 
 // InsertKey queues the insertion of a key. Hash is the SHA-256 of its text.
 func InsertKey(b *pgx.Batch, k Key, hash [32]byte) {
@@ -191,7 +193,7 @@ func MarkKeysUsed(b *pgx.Batch, used map[KeyID]time.Time) {
 	b.Queue(`
 		WITH locked AS (
 			SELECT k.id, u.at FROM api_keys k JOIN unnest($1::text[], $2::timestamptz[]) AS u (id, at) ON u.id = k.id
-			WHERE k.last_used_at IS NULL OR k.last_used_at < u.at
+			WHERE (k.last_used_at IS NULL OR k.last_used_at < u.at) AND `+pg.Staying("k.project")+`
 			ORDER BY k.id FOR UPDATE OF k
 		)
 		UPDATE api_keys k SET last_used_at = locked.at FROM locked WHERE k.id = locked.id`, ids, times)

@@ -108,7 +108,7 @@ func TakeMeasurement(ctx context.Context, q pg.Querier) (*Measurement, error) {
 		UPDATE projects SET measure_after = now() + $1::interval
 		WHERE name = (
 			SELECT name FROM projects
-			WHERE storage_bytes IS NOT NULL AND (measure_after IS NULL OR measure_after <= now())
+			WHERE storage_bytes IS NOT NULL AND (measure_after IS NULL OR measure_after <= now()) AND `+pg.Staying("name")+`
 			ORDER BY measure_after NULLS FIRST, name LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
 		RETURNING name AS project, now() AS at`, MeasureLimit))
 	if err != nil || len(list) == 0 {

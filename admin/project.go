@@ -86,16 +86,29 @@ func ProjectByName(
 	return p, pg.Wrap(err, "read project %s", name)
 }
 
-// ProjectExists reports whether the project is in the database.
+// ProjectExists reports whether the project is in the database. It fails with an *[entities.WrongCellError] if another
+// cell has it.
 func ProjectExists(ctx context.Context, q pg.Querier, name entities.Project) (exists bool, err error) {
-	found, err := pg.CollectColumn[entities.Project](q.Query(ctx, `SELECT name FROM projects WHERE name = $1`, name))
-	return len(found) > 0, pg.Wrap(err, "look for project %s", name)
+	left, err := pg.CollectAll[Departure](q.Query(ctx, `
+		SELECT `+departureOf("projects.name")+` FROM projects WHERE name = $1`, name))
+	if err != nil {
+		return false, pg.Wrap(err, "look for project %s", name)
+	}
+	for _, d := range left {
+		if d.MovedTo != "" {
+			return false, d.Refusal("project " + string(name))
+		}
+	}
+	return len(left) > 0, nil
 }
 
-// ListProjects reads all projects as [ProjectByName] does, ordered by name.
+// notMoved is the condition that the project p is not in another cell.
+const notMoved = `NOT EXISTS (SELECT FROM departures d WHERE d.project = p.name AND d.moved_at IS NOT NULL)`
+
+// ListProjects reads all projects that are in this cell as [ProjectByName] does, ordered by name.
 func ListProjects(ctx context.Context, q pg.Querier, now time.Time) ([]ListedProject, error) {
 	list, err := pg.CollectAll[ListedProject](
-		q.Query(ctx, `SELECT `+projectColumns+projectsWithKeys+` ORDER BY name`, Day(now)))
+		q.Query(ctx, `SELECT `+projectColumns+projectsWithKeys+` WHERE `+notMoved+` ORDER BY name`, Day(now)))
 	return list, pg.Wrap(err, "list projects")
 }
 

@@ -77,10 +77,14 @@ func (e *Engine) tokenOf(ctx context.Context, d queue.Delivery, valid time.Durat
 
 // VerifyCall returns the call for which a token was made. It reports false if the token is invalid or has expired. It
 // does not say whether the call's invocation is active: see [queue.Queue.CheckLease]. It fails with an
-// *[entities.WrongCellError] if a server of another cell made the token.
+// *[entities.WrongCellError] if a server of another cell made the token, unless its project has moved from there.
 func (e *Engine) VerifyCall(ctx context.Context, text string) (c token.Call, ok bool, err error) {
 	if cell, _ := entities.CutCell(token.CallPrefix, text); cell != "" && cell != e.cell {
-		return token.Call{}, false, &entities.WrongCellError{What: "the token of the call", Here: e.cell, In: cell}
+		c, ok, err = e.verifyMoved(ctx, cell, text)
+		if err == nil && !ok {
+			err = &entities.WrongCellError{What: "the token of the call", Here: e.cell, In: cell}
+		}
+		return c, ok, err
 	}
 	key, err := e.callKey.get(ctx)
 	if err != nil {
@@ -88,4 +92,21 @@ func (e *Engine) VerifyCall(ctx context.Context, text string) (c token.Call, ok 
 	}
 	c, ok = key.VerifyCall(text, e.log.Now())
 	return c, ok, nil
+}
+
+// verifyMoved is [Engine.VerifyCall] for a token that another cell has made: it counts if its run's project has come
+// from there.
+func (e *Engine) verifyMoved(ctx context.Context, cell entities.Cell, text string) (c token.Call, ok bool, err error) {
+	key, err := admin.ArrivedKey(ctx, pg.NewPool(e.pool), token.ClaimedProject(text), cell)
+	if err != nil {
+		return token.Call{}, false, err
+	}
+	c, ok = token.Key(key).VerifyCall(text, e.log.Now())
+	return c, ok, nil
+}
+
+// CheckHere fails with an *[entities.WrongCellError] if the project has moved to another cell.
+func (e *Engine) CheckHere(ctx context.Context, p entities.Project) error {
+	_, err := admin.ProjectExists(ctx, pg.NewPool(e.pool), p)
+	return err
 }

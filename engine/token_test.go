@@ -132,3 +132,39 @@ func TestKeyOfCallsOutlastsTheDatabase(t *testing.T) {
 	now, answer, failure = now.Add(callKeyTime), []byte("second"), nil
 	want("second", 4)
 }
+
+// TestTokensMoveWithTheirProject: the token of a call that another cell has made counts for the projects that came from
+// there, and for no other one.
+func TestTokensMoveWithTheirProject(t *testing.T) {
+	t.Parallel()
+	d := newServer(t, testdb.New(t))
+	key := token.Key(bytes.Repeat([]byte("k"), 32))
+	testdb.Exec(t, d.pool, `INSERT INTO arrivals (project, cell, calls, departed_at) VALUES ('moved', 'eu1', $1, now())`, []byte(key))
+	testdb.Exec(t, d.pool, `INSERT INTO projects (name) VALUES ('left'), ('stays')`)
+	testdb.Exec(t, d.pool, `INSERT INTO departures (project, here, cell, target, moved_at) VALUES ('left', 'us1', 'eu2', '', now())`)
+	runs := d.runs.InCell("us1")
+	for name, tt := range map[string]struct {
+		cell    entities.Cell
+		project entities.Project
+		key     token.Key
+		valid   bool
+	}{
+		"moved":         {"eu1", "moved", key, true},
+		"other project": {"eu1", "stays", key, false},
+		"other cell":    {"eu3", "moved", key, false},
+		"other key":     {"eu1", "moved", token.Key("forged"), false},
+	} {
+		call := token.Callback(tt.project, "wrun_1", "a")
+		got, ok, err := runs.VerifyCall(t.Context(), tt.key.SignCall(tt.cell, call, time.Now().Add(time.Hour)))
+		if ok != tt.valid || ok && got != call || !ok && !errors.Is(err, entities.ErrWrongCell) {
+			t.Errorf("%s: got %+v, %v, error %v", name, got, ok, err)
+		}
+	}
+	var wrong *entities.WrongCellError
+	if err := runs.CheckHere(t.Context(), "left"); !errors.As(err, &wrong) || wrong.In != "eu2" || wrong.Here != "us1" {
+		t.Errorf("a project that has left: got %v", err)
+	}
+	if err := runs.CheckHere(t.Context(), "stays"); err != nil {
+		t.Errorf("a project that stays: got %v", err)
+	}
+}

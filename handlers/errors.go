@@ -3,6 +3,7 @@ package handlers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"math"
@@ -249,6 +250,9 @@ func problemOf(err error) problem {
 	if p, ok := errors.AsType[*problem](err); ok {
 		return *p
 	}
+	if move, ok := pg.MoveOf(err); ok {
+		return problemOfMove(move)
+	}
 	if pg.IsUnavailable(err) {
 		return problem{
 			status: http.StatusServiceUnavailable, code: "database_unavailable",
@@ -273,9 +277,25 @@ func problemOf(err error) problem {
 	}
 }
 
-// isFault reports whether operators need to know of an error. They have paused the project, and chosen the role of the
-// server, themselves.
+// problemOfMove returns the client's view of a write that was refused because its project moves to another cell. Such
+// a write is repeated there, or here if the move is given up.
+func problemOfMove(m pg.Move) problem {
+	if m.Done {
+		return problemOf(&entities.WrongCellError{What: "project " + string(m.Project), Here: m.Here, In: m.Cell})
+	}
+	return problem{
+		status: http.StatusServiceUnavailable, code: "project_moving", retryAfter: databaseRetry,
+		message: fmt.Sprintf("project %s is moving to cell %s: try again", m.Project, m.Cell),
+		details: map[string]any{"here": m.Here, "cell": m.Cell},
+	}
+}
+
+// isFault reports whether operators need to know of an error. They have paused or are moving the project, and chosen the
+// role of the server, themselves.
 func isFault(err error, p problem) bool {
+	if _, moving := pg.MoveOf(err); moving {
+		return false
+	}
 	return p.status >= http.StatusInternalServerError && !errors.Is(err, admin.ErrPaused) &&
 		!errors.Is(err, queue.ErrNoCalls)
 }

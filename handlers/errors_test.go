@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -335,6 +336,26 @@ func TestUnavailableDatabaseIsRetryable(t *testing.T) {
 			if log := logged.String(); !strings.Contains(log, secret) || !strings.Contains(log, "path="+path) {
 				t.Errorf("the log lacks %q at %s: %s", secret, path, log)
 			}
+		}
+	}
+}
+
+// TestMovesAreTold: a write that is refused because its project moves is to be repeated, or sent to the other cell.
+func TestMovesAreTold(t *testing.T) {
+	t.Parallel()
+	for sqlState, want := range map[string]problem{
+		"SWM01": {status: 503, code: "project_moving", retryAfter: time.Second, message: "project shop is moving to cell us1: try again"},
+		"SWM02": {status: 421, code: "wrong_cell", message: (&entities.WrongCellError{What: "project shop", Here: "eu1", In: "us1"}).Error()},
+	} {
+		err := fmt.Errorf("append: %w", &pgconn.PgError{
+			Code: sqlState, Detail: `{"project": "shop", "here": "eu1", "cell": "us1"}`,
+		})
+		got := problemOf(err)
+		if got.details["cell"] != entities.Cell("us1") || isFault(err, got) {
+			t.Errorf("%s: got %+v", sqlState, got)
+		}
+		if got.details = nil; !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v, want %+v", sqlState, got, want)
 		}
 	}
 }

@@ -93,3 +93,19 @@ const addEpoch = `
 		CASE WHEN goes_on THEN base + next ELSE stop END, CASE WHEN goes_on THEN base ELSE greatest(base, stop - oldest) END
 	FROM next WHERE started_at <> pg_postmaster_start_time()
 	ON CONFLICT (number) DO NOTHING`
+
+// RaiseFeed begins an epoch whose places are not before the given one, unless those of this epoch are not either. It is
+// for events that come from another database. The transaction must end soon: nobody writes events until then. It waits
+// for all that do, since no event may get a place of the old epoch when there are events in the new one.
+func RaiseFeed(ctx context.Context, tx pgx.Tx, place int64) error {
+	_, err := tx.Exec(ctx, `LOCK TABLE events, signals IN SHARE ROW EXCLUSIVE MODE`)
+	if err == nil {
+		_, err = tx.Exec(ctx, `
+			INSERT INTO feed_epochs (number, id, cluster, started_at, begins, base)
+			SELECT number + 1, left(gen_random_uuid()::text, 8), cluster, started_at, $1::bigint,
+				$1 - pg_snapshot_xmin(now)::text::bigint
+			FROM (SELECT * FROM feed_epochs ORDER BY number DESC LIMIT 1) last, pg_current_snapshot() now
+			WHERE base + pg_snapshot_xmax(now)::text::bigint < $1`, place)
+	}
+	return Wrap(err, "raise the places of the feed")
+}

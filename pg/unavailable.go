@@ -24,6 +24,7 @@ var unavailableCodes = []string{
 	"57P02", // crash_shutdown
 	"57P03", // cannot_connect_now: starting, stopping or recovering
 	"57P05", // idle_session_timeout
+	codeMoving,
 }
 
 // unavailableClasses are the SQLSTATE classes of connection exceptions and of insufficient resources, such as too many

@@ -130,7 +130,7 @@ func readDemands(ctx context.Context, pool *pgxpool.Pool) ([]demand, error) {
 	return all, pg.Wrap(err, "read due projects")
 }
 
-const demandsSQL = `
+var demandsSQL = `
 	WITH RECURSIVE firsts AS (
 		(SELECT project, begins_run, due_at FROM messages
 		WHERE parked_at IS NULL ORDER BY project, begins_run, due_at LIMIT 1)
@@ -143,4 +143,4 @@ const demandsSQL = `
 		SELECT project, count(*) AS tickets FROM (` + tickets.Waiting + `) AS ticket GROUP BY project
 	)
 	SELECT project, min(due_at) - clock_timestamp() AS wait, coalesce(max(tickets), 0) AS tickets
-	FROM firsts LEFT JOIN waiting USING (project) GROUP BY project`
+	FROM firsts LEFT JOIN waiting USING (project) WHERE ` + pg.Staying("project") + ` GROUP BY project`

@@ -299,6 +299,7 @@ func deleteExpiredKeys(ctx context.Context, pool *pgxpool.Pool) error {
 		tag, err := pg.NewPool(pool).Exec(ctx, `
 			DELETE FROM message_keys WHERE ctid = ANY (ARRAY(
 				SELECT ctid FROM message_keys WHERE expires_at <= now() - interval '1 minute'
+					AND `+pg.Staying("project")+`
 				LIMIT $1 FOR UPDATE SKIP LOCKED))`, keysBatch)
 		if err != nil || tag.RowsAffected() < keysBatch {
 			return pg.Wrap(err, "delete expired idempotency keys")

@@ -289,7 +289,9 @@ func (s *Server) workerOptions(ctx context.Context, q *queue.Queue) (queue.Worke
 		Signer:   q.NewSigner(time.Now, s.Logger),
 		Handlers: work, World: handlers.World(options),
 		Retention: retention, Stats: stats.NewFollower(s.pool), Observer: s.telemetry,
-		Program: cluster.Program{Version: s.Build.Version, Commit: s.Build.Commit, Role: string(s.Role)},
+		Program: cluster.Program{
+			Version: s.Build.Version, Commit: s.Build.Commit, Role: string(s.Role), Cell: s.Cell,
+		},
 	}, nil
 }
 

@@ -97,7 +97,8 @@ func validClients(
 		LEFT JOIN session_keys o ON o.session_id = s.id AND o.project = c.project
 		LEFT JOIN api_keys k ON k.id = coalesce(o.key_id, c.key)
 		WHERE o.environment IS NOT NULL
-			OR k.id IS NOT NULL AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > $4)`,
+			OR k.id IS NOT NULL AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > $4)
+				AND NOT EXISTS (SELECT FROM departures WHERE departures.project = k.project AND moved_at IS NOT NULL)`,
 		keys, sessions, projects, now, used, created))
 	valid := map[admin.Client]bool{}
 	for _, n := range numbers {

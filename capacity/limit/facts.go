@@ -80,7 +80,7 @@ func (r *reading) count(b *pgx.Batch, uses []entities.LimitUse) {
 
 // DeleteOldClocks deletes the clocks that mean nothing any more.
 func DeleteOldClocks(ctx context.Context, q pg.Pool) error {
-	_, err := q.Exec(ctx, `DELETE FROM limit_clocks WHERE at < now() - interval '1 hour'`)
+	_, err := q.Exec(ctx, `DELETE FROM limit_clocks WHERE at < now() - interval '1 hour' AND `+pg.Staying("project"))
 	return pg.Wrap(err, "delete old clocks of limits")
 }
 

@@ -147,6 +147,7 @@ func Expire(ctx context.Context, pool *pgxpool.Pool, body []byte) (int, error) {
 		WITH late AS MATERIALIZED (
 			SELECT id FROM messages
 			WHERE id = ANY (ARRAY(SELECT message_id FROM permits WHERE granted_at IS NULL AND until <= now() LIMIT $1))
+				AND `+pg.Staying("project")+`
 			ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
 		), gone AS (
 			DELETE FROM permits WHERE message_id = ANY (ARRAY(SELECT id FROM late)) AND granted_at IS NULL

@@ -106,3 +106,16 @@ func (k Key) VerifyCall(text string, now time.Time) (Call, bool) {
 	}
 	return Call{entities.Project(parts[0]), entities.RunID(parts[1]), parts[2]}, true
 }
+
+// ClaimedProject returns the project of the call of a token, which may be anything: it is not verified. It is empty if
+// the token has none.
+func ClaimedProject(text string) entities.Project {
+	_, text = entities.CutCell(CallPrefix, text)
+	_, encoded, _ := strings.Cut(strings.TrimPrefix(text, CallPrefix), ".")
+	claims, err := encoding.DecodeString(encoded[:max(0, len(encoded)-macLength-len("_"))])
+	project, _, ok := strings.Cut(string(claims), "/")
+	if err != nil || !ok {
+		return ""
+	}
+	return entities.Project(project)
+}

@@ -31,7 +31,7 @@ func (s *Store) Sweep(ctx context.Context) (swept int, err error) {
 	for range sweepBatches {
 		batch, err := pg.CollectAll[doomed](s.pool.Query(ctx, `
 			UPDATE blobs SET doomed = true WHERE id = ANY (ARRAY (
-				SELECT id FROM blobs WHERE run_id IS NULL AND created_at < now() - $1::interval
+				SELECT id FROM blobs WHERE run_id IS NULL AND created_at < now() - $1::interval AND `+pg.Staying("project")+`
 				ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED))
 			RETURNING id, project`, sweepAfter, sweepBatch))
 		if err == nil {

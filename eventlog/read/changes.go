@@ -41,7 +41,8 @@ func (l *Log) EndOfChanges(ctx context.Context, project entities.Project) (FeedC
 func (l *Log) endAfter(ctx context.Context, project entities.Project, after FeedCursor) (FeedCursor, error) {
 	end, err := withConnection(ctx, l.live, project, func() (FeedCursor, error) {
 		var now bounds
-		err := l.pool.QueryRow(ctx, `SELECT `+boundColumns+` FROM (`+boundsSQL+`) bounds`, after.epoch).Scan(now.columns()...)
+		err := l.pool.QueryRow(ctx, `SELECT `+boundColumns+` FROM (`+boundsSQL+`) bounds`, after.epoch, project).
+			Scan(now.columns()...)
 		if err != nil {
 			return FeedCursor{}, err
 		}

@@ -44,7 +44,8 @@ var (
 		SELECT p.project FROM (
 			SELECT name AS project, coalesce(xid, '0') AS xid, coalesce(run_id, '') AS run_id, coalesce(seq, 0) AS seq
 			FROM projects LEFT JOIN stats_progress ON project = name) p
-		WHERE EXISTS (SELECT FROM unnest($1::text[]) AS t(type), LATERAL (` + unread + ` LIMIT 1) e)
+		WHERE ` + pg.Staying("p.project") + `
+			AND EXISTS (SELECT FROM unnest($1::text[]) AS t(type), LATERAL (` + unread + ` LIMIT 1) e)
 		ORDER BY p.project`
 
 	// progressOf selects whether events of the project $1 before the place $3 are not counted, and the time up to which

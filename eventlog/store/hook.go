@@ -135,7 +135,7 @@ func DeleteExpiredHook(w pg.Writer, h *entities.Hook) {
 
 // DeleteExpiredHooks deletes all hooks that outlived their run and have expired since, by the database's clock.
 func DeleteExpiredHooks(ctx context.Context, pool *pgxpool.Pool) error {
-	_, err := pool.Exec(ctx, `DELETE FROM hooks WHERE expires_at <= now()`)
+	_, err := pool.Exec(ctx, `DELETE FROM hooks WHERE expires_at <= now() AND `+pg.Staying("project"))
 	return pg.Wrap(err, "delete expired hooks")
 }
 

@@ -140,7 +140,7 @@ func DeleteOrphans(
 
 // deleteOrphans stops at the first stream that is too young. IDs follow creation times almost exactly, so little that
 // is old comes after it, and that is examined later.
-const deleteOrphans = `
+var deleteOrphans = `
 	WITH page AS MATERIALIZED (
 		SELECT id, project, run_id, chunks, created_at < now() - $2::interval AS old FROM streams
 		WHERE id > $1 ORDER BY id LIMIT $3
@@ -149,7 +149,7 @@ const deleteOrphans = `
 		WHERE id < coalesce((SELECT min(id) FROM page WHERE NOT old), id + 1)
 	), orphan AS MATERIALIZED (
 		SELECT id, sum(chunks) OVER (ORDER BY id) - chunks AS before FROM old
-		WHERE NOT EXISTS (SELECT FROM runs r WHERE r.id = old.run_id AND r.project IS NOT DISTINCT FROM old.project)
+		WHERE ` + pg.Staying("project") + ` AND NOT EXISTS (SELECT FROM runs r WHERE r.id = old.run_id AND r.project IS NOT DISTINCT FROM old.project)
 	), stop AS MATERIALIZED (
 		SELECT min(id) AS id FROM orphan WHERE before >= $4
 	), leaving AS MATERIALIZED (

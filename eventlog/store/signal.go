@@ -247,7 +247,7 @@ func DeleteSpentSignals(ctx context.Context, q pg.Querier) error {
 		ids, err := pg.CollectColumn[SignalID](q.Query(ctx, `
 			DELETE FROM signals WHERE (project, id) IN (
 				SELECT s.project, s.id FROM signals s
-				WHERE s.expires_at <= now() - $1::interval
+				WHERE s.expires_at <= now() - $1::interval AND `+pg.Staying("s.project")+`
 					AND (s.expires_at <= now() - $2::interval OR s.keep_until = s.created_at)
 					AND NOT EXISTS (
 						SELECT FROM messages m WHERE m.run_id = '' AND m.work = 'signal' AND m.subject = s.id)

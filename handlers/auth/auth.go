@@ -174,9 +174,12 @@ func (a *Authenticator) identifyKey(ctx context.Context, text string) (Identity,
 	}
 }
 
-// accept returns the client that has the key, unless it is revoked or expired.
+// accept returns the client that has the key, unless it is revoked or expired. It fails with an
+// *[entities.WrongCellError] if another cell has the project.
 func (a *Authenticator) accept(key admin.Key) (Identity, error) {
 	switch {
+	case key.MovedTo != "":
+		return Identity{}, key.Refusal("project " + string(key.Project))
 	case key.Revoked():
 		return Identity{}, fmt.Errorf("API key %s has been revoked: %w", key.ID, ErrUnauthorized)
 	case key.Expired(a.options.Now()):
@@ -209,7 +212,7 @@ func (a *Authenticator) authenticate(
 		defer stop()
 	}
 	if err := authorize(identity); err != nil {
-		return err
+		return a.orMoved(ctx, identity, err)
 	}
 	c.Set(identityKey, identity)
 	c.SetRequest(request.WithContext(ctx))
@@ -217,6 +220,18 @@ func (a *Authenticator) authenticate(
 	err = next(c)
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, ErrUnauthorized) {
 		return cause
+	}
+	return a.orMoved(ctx, identity, err)
+}
+
+// orMoved returns the error of a function's request, or that its project has moved to another cell. The token of a call
+// outlives the project here, whose runs are then not found. Keys say it themselves.
+func (a *Authenticator) orMoved(ctx context.Context, identity Identity, err error) error {
+	if err == nil || identity.Call == nil {
+		return err
+	}
+	if moved := a.options.Calls.CheckHere(ctx, identity.Project); errors.Is(moved, entities.ErrWrongCell) {
+		return moved
 	}
 	return err
 }

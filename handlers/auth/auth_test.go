@@ -14,6 +14,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/stepwell-dev/stepwell/admin"
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/token"
 	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 )
@@ -98,6 +99,8 @@ func (callStore) VerifyCall(_ context.Context, text string) (token.Call, bool, e
 }
 
 var errEnded = errors.New("the invocation has ended")
+
+func (callStore) CheckHere(_ context.Context, _ entities.Project) error { return nil }
 
 func (callStore) CheckLease(_ context.Context, c token.Call) error {
 	if c != (token.Call{Project: "shop", RunID: "wrun_1", Invocation: "rh_1"}) {

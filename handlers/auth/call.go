@@ -22,6 +22,8 @@ type Calls interface {
 	VerifyCall(ctx context.Context, text string) (c token.Call, ok bool, err error)
 	// CheckLease fails unless the lease of the call is live.
 	CheckLease(context.Context, token.Call) error
+	// CheckHere fails with an *[entities.WrongCellError] if the project has moved to another cell.
+	CheckHere(context.Context, entities.Project) error
 }
 
 // actorFunction is the actor of requests with the token of a call.

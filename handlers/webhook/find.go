@@ -82,7 +82,7 @@ func (s *Server) orWrongCell(ctx context.Context, project entities.Project, miss
 	if s.Cell == "" {
 		return missing
 	}
-	exists, err := admin.ProjectExists(ctx, s.Reader, project)
+	exists, err := admin.ProjectExists(ctx, s.Reader, project) // which knows where projects have moved
 	if err == nil && !exists {
 		err = &entities.WrongCellError{What: "project " + string(project), Here: s.Cell}
 	}

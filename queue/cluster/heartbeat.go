@@ -184,7 +184,8 @@ func (h *Heartbeat) Silent(ctx context.Context) (silent []string, untilDue time.
 	}
 	err = q.QueryRow(ctx, `
 		WITH me AS (
-			INSERT INTO processes AS p (id, host, session_key, version, commit, role) VALUES ($1, $2, $3, $5, $6, $7)
+			INSERT INTO processes AS p (id, host, session_key, version, commit, role, cell)
+			VALUES ($1, $2, $3, $5, $6, $7, $8)
 			ON CONFLICT (id) DO UPDATE SET beat_at = now(),
 				steady_since = CASE WHEN p.beat_at >= now() - $4::interval THEN p.steady_since ELSE now() END
 			RETURNING steady_since
@@ -195,7 +196,8 @@ func (h *Heartbeat) Silent(ctx context.Context) (silent []string, untilDue time.
 			EXISTS (SELECT FROM projects WHERE paused_at IS NOT NULL) OR EXISTS (SELECT FROM pauses)
 		FROM processes o, me
 		WHERE o.id <> $1 AND o.beat_at < now() - $4::interval AND me.steady_since < now() - $4::interval`,
-		h.ID, h.host, h.key, SilenceLimit, h.program.Version, h.program.Commit, h.program.Role).
+		h.ID, h.host, h.key, SilenceLimit, h.program.Version, h.program.Commit, h.program.Role,
+		h.program.Cell).
 		Scan(&silent, &untilDue, &h.awaited, &h.paused)
 	return silent, untilDue, pg.Wrap(err, "beat")
 }

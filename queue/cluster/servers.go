@@ -19,6 +19,8 @@ const (
 type Program struct {
 	// Version, Commit and Role are those of the server; empty if unknown.
 	Version, Commit, Role string
+	// Cell is that of the server; empty for none.
+	Cell entities.Cell
 }
 
 // Server is a process that delivers, as the database knows it.
@@ -62,7 +64,7 @@ type StrandedRun struct {
 // ListServers reads the servers. Each of its statements reads a limited number of rows.
 func ListServers(ctx context.Context, q pg.Querier) (s Servers, err error) {
 	list, err := pg.CollectAll[Server](q.Query(ctx, `
-		SELECT id, host, version, commit, role, started_at, beat_at, 0 AS deliveries FROM processes
+		SELECT id, host, version, commit, role, cell, started_at, beat_at, 0 AS deliveries FROM processes
 		ORDER BY id LIMIT $1`, MaxServers)) // the IDs are in the order of the starts
 	if err != nil {
 		return Servers{}, pg.Wrap(err, "list servers")

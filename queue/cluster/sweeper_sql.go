@@ -99,7 +99,7 @@ func findStranded(ctx context.Context, tx pgx.Tx, ids []string, quiet time.Durat
 //
 // The statement reads the tables of runs, steps, waits, hooks and events, although they belong to packages entities and
 // eventlog: one statement for the whole batch is what makes a sweep cheap.
-const strandedSQL = `
+var strandedSQL = `
 	WITH mute AS MATERIALIZED (
 		SELECT r.id, r.status, r.last_seq, r.driver, r.deadline, r.forced_at,
 			CASE WHEN (r.await->>'seq')::bigint = r.last_seq THEN r.await END AS await,
@@ -168,12 +168,12 @@ const strandedSQL = `
 	)
 	SELECT r.id, r.project, r.deployment_id, r.workflow_name, r.spec_version, r.driver, r.last_seq, why.reason
 	FROM why JOIN runs r ON r.id = why.id AND r.last_seq = why.last_seq
-	WHERE why.reason IS NOT NULL
+	WHERE why.reason IS NOT NULL AND ` + pg.Staying("r.project") + `
 	ORDER BY r.id LIMIT $3`
 
 // findStrandedSQL is [strandedSQL] with a lock on the runs that it finds, except for those that are locked: another
 // transaction is writing to them, so they move.
-const findStrandedSQL = strandedSQL + ` FOR NO KEY UPDATE OF r SKIP LOCKED`
+var findStrandedSQL = strandedSQL + ` FOR NO KEY UPDATE OF r SKIP LOCKED`
 
 // repairPause is how long a run w is left alone after it was woken, given the first pause and the longest.
 func repairPause(first, longest string) string {
@@ -211,6 +211,7 @@ func clearStranded(ctx context.Context, tx pgx.Tx, known []string, still []Stran
 	_, err := tx.Exec(ctx, `
 		UPDATE run_wakes SET stranded_at = NULL, reason = '' WHERE run_id = ANY (ARRAY(
 			SELECT run_id FROM run_wakes WHERE run_id = ANY($1) AND NOT run_id = ANY($2)
+				AND EXISTS (SELECT FROM runs r WHERE r.id = run_id AND `+pg.Staying("r.project")+`)
 			ORDER BY run_id FOR UPDATE -- in the order of those who commit several runs together
 		))`, known, ids)
 	return pg.Wrap(err, "clear stranded runs")

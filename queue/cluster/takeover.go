@@ -55,7 +55,8 @@ func ReleaseOrphans(
 	tag, err := q.Exec(ctx, `
 		WITH leased AS (
 			SELECT id FROM messages
-			WHERE lease <> '' AND holder <> '' AND NOT EXISTS (SELECT FROM processes p WHERE p.id = holder)`+LockOrder+`
+			WHERE lease <> '' AND holder <> '' AND NOT EXISTS (SELECT FROM processes p WHERE p.id = holder)
+				AND `+pg.Staying("project")+LockOrder+`
 		)
 		UPDATE messages m SET `+lost("m.kept_until > now()")+`, last_error = $1
 		WHERE id = ANY (ARRAY(SELECT id FROM leased))`, message.ServerDied)
@@ -86,7 +87,8 @@ func TakeOver(
 		), jobs AS (
 			`+tickets.DeleteHeldByDead+`
 		), leased AS (
-			SELECT id FROM messages WHERE lease <> '' AND holder IN (SELECT id FROM dead)`+LockOrder+`
+			SELECT id FROM messages WHERE lease <> '' AND holder IN (SELECT id FROM dead)
+				AND `+pg.Staying("project")+LockOrder+`
 		), leases AS (
 			UPDATE messages m
 			SET `+lost("m.kept_until > (SELECT beat_at FROM dead WHERE dead.id = m.holder)")+`, last_error = $4
@@ -95,6 +97,7 @@ func TakeOver(
 		), tickets AS (
 			UPDATE messages m SET due_at = now()
 			WHERE id = ANY (ARRAY(SELECT message FROM jobs)) AND lease = '' AND coalesce(m.parked_at, 'infinity') = 'infinity'
+				AND `+pg.Staying("m.project")+`
 				AND EXISTS (SELECT FROM jobs j WHERE j.message = m.id AND j.ticket = m.ticket)
 			RETURNING id
 		)

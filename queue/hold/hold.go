@@ -158,7 +158,7 @@ func End(ctx context.Context, pool *pgxpool.Pool, project entities.Project, s Su
 // EndOfRuns ends the pauses of runs that have ended.
 func EndOfRuns(ctx context.Context, pool *pgxpool.Pool) error {
 	_, err := pg.NewPool(pool).Exec(ctx, `
-		UPDATE pauses p SET resumed_at = now() WHERE kind = 'run' AND resumed_at IS NULL
+		UPDATE pauses p SET resumed_at = now() WHERE kind = 'run' AND resumed_at IS NULL AND `+pg.Staying("p.project")+`
 			AND NOT EXISTS (SELECT FROM runs r WHERE r.id = p.name AND r.completed_at IS NULL)`)
 	return pg.Wrap(err, "end the pauses of runs")
 }
@@ -193,7 +193,8 @@ func Read(ctx context.Context, q pg.Querier) (State, error) {
 			FROM p WHERE p.project IS NOT NULL
 		)
 		SELECT array(SELECT project FROM p WHERE project IS NOT NULL) AS projects,
-			array(SELECT id FROM pauses WHERE resumed_at IS NOT NULL ORDER BY id LIMIT 100) AS over`)
+			array(SELECT id FROM pauses WHERE resumed_at IS NOT NULL AND `+pg.Staying("project")+`
+				ORDER BY id LIMIT 100) AS over`)
 	s, err := pg.CollectOne[State](rows, err, pgx.ErrNoRows)
 	return s, pg.Wrap(err, "read pauses")
 }
