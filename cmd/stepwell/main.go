@@ -101,6 +101,7 @@ func executeWith(ctx context.Context, parser *kong.Kong, args []string, console 
 // newParser returns the command line's parser. The configuration, the logger and the session are created only for
 // commands that need them, so that API commands do not fail on an invalid server setting.
 func newParser(commands *cli, console remote.Console) (*kong.Kong, error) {
+	commands.Projects.Plugins = kong.Plugins{&projectsCmd{}}
 	return kong.New(commands,
 		kong.Name("stepwell"),
 		groups, kong.Vars(remote.Vars),

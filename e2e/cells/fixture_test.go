@@ -19,6 +19,7 @@ import (
 // cell is two servers on a Postgres of their own, with one project.
 type cell struct {
 	name, operator string
+	dsn            string
 	addrs          [2]string
 	servers        [2]*harness.Process
 	project, key   string // the key is that of an admin of the project
@@ -39,7 +40,7 @@ func startCell(t *testing.T, name, project string) *cell {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = database.Stop(context.WithoutCancel(t.Context())) })
-	c := &cell{name: name, project: project, operator: "operator-of-" + name + "-0123456789"}
+	c := &cell{name: name, project: project, dsn: database.DSN(), operator: "operator-of-" + name + "-0123456789"}
 	for i := range c.servers {
 		c.addrs[i] = "127.0.0.1:" + strconv.Itoa(harness.FreePort(t))
 		command := harness.Serve(program, database.DSN(), c.operator, "STEPWELL_CELL="+name, "STEPWELL_LISTEN="+c.addrs[i])

@@ -86,6 +86,8 @@ type projectsCmd struct {
 	Shred   changeCmd[shredded]            `cmd:"" at:"PUT projects/*?encryption=shred" says:"the keys of project $1 are destroyed" help:"Destroy the keys of a project: nobody can read its payloads again."`
 	Pause   changeCmd[named]               `cmd:"" at:"PUT projects/*?paused=true" says:"project $1 is paused" help:"Start and call nothing of a project until it is resumed."`
 	Resume  changeCmd[named]               `cmd:"" at:"PUT projects/*?paused=false" says:"project $1 goes on" help:"Let a paused project go on."`
+
+	kong.Plugins // those of the program that need a database
 }
 
 type shredded struct {

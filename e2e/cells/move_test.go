@@ -1,0 +1,310 @@
+package cells
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stepwell-dev/stepwell/e2e/harness"
+)
+
+// TestMove moves a project under load, by a command that is killed again and again: at each point once, and then it is
+// left alone. All runs end in the other cell, each started and resumed once, and the feed goes on where it was.
+func TestMove(t *testing.T) {
+	t.Parallel()
+	harness.SkipIfShort(t)
+	from, to := startCell(t, names[0], "shop"), startCell(t, names[1], "mail")
+	m := &moving{key: from.key, cells: map[string]*cell{from.name: from, to.name: to}, at: from}
+	m.prepare(t)
+	const before, during, after = 30, 30, 10
+	m.drive(t, before)
+	seen, cursor := m.someEvents(t)
+	var load sync.WaitGroup
+	load.Go(func() { m.drive(t, during) })
+	for _, at := range []string{"departing", "fenced", "copied", "arrived", "marked", "cleaning"} {
+		m.moveUntil(t, from, to, at)
+		if at == "fenced" {
+			m.neighbour(t, from)
+		}
+	}
+	if out, err := m.command(t, from, to).CombinedOutput(); err != nil {
+		t.Fatalf("the last command: %v\n%s", err, out)
+	}
+	load.Wait()
+	m.drive(t, after)
+	m.atNewCell(t, from, to)
+	ids := m.allEnd(t, to, before+during+after)
+	m.feedGoesOn(t, to, ids, seen, cursor)
+	for _, c := range []*cell{from, to} {
+		verify(t, c)
+	}
+	if m.refusals.Load() == 0 {
+		t.Error("nothing was refused while the project moved: the load has not met the move")
+	}
+}
+
+// moving is a project that moves, and its clients.
+type moving struct {
+	key   string
+	cells map[string]*cell
+
+	mu       sync.Mutex
+	at       *cell // where clients find the project
+	started  int
+	refusals atomic.Int64
+}
+
+// document is what each run does: a request, a wait beside a webhook, and a request.
+const document = `
+flow: order
+steps:
+  charge: {http: {method: POST, url: "%[1]s/charge/${input.id}"}}
+  nap: {needs: [charge], wait: 500ms}
+  ok: {needs: [charge], hook: {token: "ok-${input.id}", webhook: {}}}
+  ship: {needs: [nap, ok], http: {method: POST, url: "%[1]s/ship/${input.id}"}}
+output: "${input.id}"
+`
+
+// prepare puts the flow, and a schedule that starts another one every ten seconds.
+func (m *moving) prepare(t *testing.T) {
+	t.Helper()
+	shop := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{}`))
+	}))
+	t.Cleanup(shop.Close)
+	for _, flow := range []string{fmt.Sprintf(document, shop.URL), "flow: tick\nsteps: {now: {set: 1}}\n"} {
+		m.at.send(t, m.key, http.MethodPost, "/v1/flows", map[string]any{"document": flow}).Want(t, http.StatusCreated)
+	}
+	m.at.send(t, m.at.operator, http.MethodPost, "/v1/flows",
+		map[string]any{"document": "flow: tick\nsteps: {now: {set: 1}}\n"}).Want(t, http.StatusCreated)
+	m.at.send(t, m.key, http.MethodPut, "/v1/schedules/tick",
+		map[string]any{"every": "10s", "workflow": "tick", "overlap": "allow"}).Want(t, http.StatusOK, http.StatusCreated)
+}
+
+// wrong is the cell that a 421 names.
+var wrong = regexp.MustCompile(`"cell": ?"([a-z0-9]+)"`)
+
+// persist sends a request until it is accepted: where a 421 says, and again after a 503, and while the hook is not there.
+func (m *moving) persist(t *testing.T, method, path string, body any, headers ...string) (r harness.Response) {
+	harness.Eventually(t, method+" "+path+" is accepted", func() bool {
+		m.mu.Lock()
+		at := m.at
+		m.mu.Unlock()
+		r = at.send(t, m.key, method, path, body, headers...)
+		switch {
+		case r.Status == http.StatusMisdirectedRequest:
+			m.refusals.Add(1)
+			named := wrong.FindSubmatch(r.Body)
+			if named == nil || m.cells[string(named[1])] == nil || m.cells[string(named[1])] == at {
+				t.Errorf("%s does not say where the project is", r.Body)
+				return true
+			}
+			m.mu.Lock()
+			m.at = m.cells[string(named[1])]
+			m.mu.Unlock()
+		case r.Status == http.StatusServiceUnavailable:
+			m.refusals.Add(1)
+			if r.Header.Get("Retry-After") == "" {
+				t.Errorf("%s has no Retry-After", r.Body)
+			}
+		case r.Status == http.StatusNotFound, r.Status == http.StatusTooManyRequests: // the hook is not open
+		default:
+			if err := r.Problem(http.StatusOK, http.StatusCreated, http.StatusAccepted); err != nil {
+				t.Error(err)
+			}
+			return true
+		}
+		return false
+	})
+	return r
+}
+
+// drive starts runs and sends each what it waits for.
+func (m *moving) drive(t *testing.T, runs int) {
+	var all sync.WaitGroup
+	for range runs {
+		m.mu.Lock()
+		m.started++
+		id := fmt.Sprint(m.started)
+		m.mu.Unlock()
+		all.Go(func() {
+			m.persist(t, http.MethodPost, "/v1/runs",
+				map[string]any{"workflow": "order", "input": map[string]any{"id": id}, "idempotencyKey": "order-" + id})
+			m.persist(t, http.MethodPost, "/hooks/shop/ok-"+id, []byte(`{}`), "Idempotency-Key", "sent-"+id)
+		})
+	}
+	all.Wait()
+}
+
+// command returns the command that moves the project.
+func (m *moving) command(t *testing.T, from, to *cell) *exec.Cmd {
+	t.Helper()
+	program, err := harness.FastServerProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, "projects", "move", from.project, "--to", to.name)
+	cmd.Env = harness.CleanEnv("DATABASE_URL="+from.dsn, "TO_DATABASE_URL="+to.dsn)
+	return cmd
+}
+
+// moveUntil kills a command as soon as it says that it has reached a point.
+func (m *moving) moveUntil(t *testing.T, from, to *cell, at string) {
+	t.Helper()
+	p, _, err := harness.Launch("move until "+at, m.command(t, from, to), regexp.MustCompile(`msg=(`+at+`|cleaned)\b`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Kill()
+}
+
+// neighbour runs something of another project while this one is fenced.
+func (m *moving) neighbour(t *testing.T, c *cell) {
+	t.Helper()
+	r := c.send(t, c.operator, http.MethodPost, "/v1/runs", map[string]any{"workflow": "tick"}).Want(t, http.StatusCreated)
+	id := harness.Decode[listed](t, r).ID
+	if status := runOf(t, "http://"+c.addrs[1], c.operator, id); status != "completed" {
+		t.Errorf("a run of another project is %s", status)
+	}
+}
+
+// atNewCell checks that each server of the old cell says where the project is, and of the new one has it.
+func (m *moving) atNewCell(t *testing.T, from, to *cell) {
+	t.Helper()
+	for i := range from.addrs {
+		for what, r := range map[string]harness.Response{
+			"key":     harness.Send(t.Context(), http.DefaultClient, http.MethodGet, "http://"+from.addrs[i]+"/v1/runs", m.key, nil),
+			"webhook": harness.Send(t.Context(), http.DefaultClient, http.MethodPost, "http://"+from.addrs[i]+"/hooks/shop/x", "", nil),
+		} {
+			if err := r.Problem(http.StatusMisdirectedRequest); err != nil || !strings.Contains(string(r.Body), to.name) {
+				t.Errorf("%s at the old cell: %v, %s", what, err, r.Body)
+			}
+		}
+		harness.Send(t.Context(), http.DefaultClient, http.MethodGet, "http://"+to.addrs[i]+"/v1/runs", m.key, nil).Want(t, http.StatusOK)
+	}
+	if lines := projectMap(t, "haproxy", []*cell{from, to}); lines != "mail us1\nshop us1\n" {
+		t.Errorf("the proxy's map is %q", lines)
+	}
+	ticks := func() int { return len(m.list(t, to, "/v1/runs?workflow=tick&limit=1000")) }
+	was := ticks()
+	harness.Eventually(t, "the schedule ticks", func() bool { return ticks() > was })
+	to.send(t, m.key, http.MethodPost, "/v1/schedules/tick/pause", map[string]any{}).Want(t, http.StatusOK)
+}
+
+// listed is a run or an event of a list.
+type listed struct {
+	ID, RunID, Status, Type string
+	Seq                     int
+}
+
+// list reads all pages of a list.
+func (m *moving) list(t *testing.T, c *cell, path string) (all []listed) {
+	t.Helper()
+	for cursor := ""; ; {
+		r := c.send(t, m.key, http.MethodGet, path+cursor, nil).Want(t, http.StatusOK)
+		page := harness.Decode[struct {
+			Data   []listed
+			Cursor string
+		}](t, r)
+		all = append(all, page.Data...)
+		if page.Cursor == "" {
+			return all
+		}
+		cursor = "&cursor=" + page.Cursor
+	}
+}
+
+// allEnd waits until all runs have ended, and returns the IDs of all, those of the schedule too.
+func (m *moving) allEnd(t *testing.T, c *cell, runs int) []string {
+	t.Helper()
+	var all []listed
+	harness.Eventually(t, "all runs end", func() bool {
+		all = m.list(t, c, "/v1/runs?limit=1000")
+		for _, r := range all {
+			if r.Status == "pending" || r.Status == "running" {
+				return false
+			}
+		}
+		return true
+	})
+	ids := []string{}
+	for _, r := range all {
+		if r.Status != "completed" {
+			t.Errorf("run %s is %s", r.ID, r.Status)
+		}
+		ids = append(ids, r.ID)
+	}
+	if orders := m.list(t, c, "/v1/runs?workflow=order&limit=1000"); len(orders) != runs {
+		t.Errorf("%d runs were started, want %d", len(orders), runs)
+	}
+	return ids
+}
+
+// someEvents reads the first events of the project, and returns the cursor after them.
+func (m *moving) someEvents(t *testing.T) (events []listed, cursor string) {
+	t.Helper()
+	harness.Eventually(t, "a page of events", func() bool {
+		page := harness.Decode[struct {
+			Data   []listed
+			Cursor string
+		}](t, m.at.send(t, m.key, http.MethodGet, "/v1/events?limit=50", nil).Want(t, http.StatusOK))
+		events, cursor = page.Data, page.Cursor
+		return cursor != ""
+	})
+	return events, cursor
+}
+
+// feedGoesOn checks that the events after the old cell's cursor are exactly the others of all runs, and what they say:
+// each webhook was received once, and each step completed once.
+func (m *moving) feedGoesOn(t *testing.T, c *cell, ids []string, seen []listed, cursor string) {
+	t.Helper()
+	want := 0
+	for _, id := range ids {
+		counts := map[string]int{}
+		events := m.list(t, c, "/v1/runs/"+id+"/events?limit=1000")
+		for _, e := range events {
+			counts[e.Type]++
+		}
+		if counts["hook_received"] > 1 || counts["step_completed"] > 2 || counts["run_completed"] != 1 {
+			t.Errorf("the log of run %s has %v", id, counts)
+		}
+		want += len(events)
+	}
+	got := map[string]bool{}
+	harness.Eventually(t, "the feed has all events", func() bool {
+		clear(got)
+		all := append(seen[:len(seen):len(seen)], m.list(t, c, "/v1/events?limit=1000&cursor="+cursor)...)
+		for _, e := range all {
+			got[fmt.Sprint(e.RunID, e.Seq)] = true
+		}
+		if len(got) != len(all) {
+			t.Errorf("of %d events in the feed, %d are different", len(all), len(got))
+			return true
+		}
+		return len(got) >= want
+	})
+	if len(got) != want {
+		t.Errorf("the feed has %d events, and the logs %d", len(got), want)
+	}
+}
+
+// verify compares the rows of a cell with its logs.
+func verify(t *testing.T, c *cell) {
+	t.Helper()
+	program, err := harness.FastServerProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, "verify")
+	cmd.Env = harness.CleanEnv("DATABASE_URL=" + c.dsn)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("verify of %s: %v\n%s", c.name, err, out)
+	}
+}
