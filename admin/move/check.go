@@ -60,14 +60,15 @@ func (m *Mover) check(ctx context.Context, to pgx.Tx, project entities.Project, 
 func (m *Mover) checkSettings(ctx context.Context, project entities.Project) error {
 	var objects, encrypted bool
 	err := m.From.QueryRow(ctx, `
-		SELECT EXISTS (SELECT FROM blobs WHERE project = $1 AND run_id IS NOT NULL),
+		SELECT EXISTS (SELECT FROM blobs WHERE project = $1 AND run_id IS NOT NULL)
+				OR EXISTS (SELECT FROM archived_runs WHERE project = $1),
 			EXISTS (SELECT FROM data_keys WHERE project = $1 AND wrapped IS NOT NULL)`, project).Scan(&objects, &encrypted)
 	switch {
 	case err != nil:
 		return pg.Wrap(err, "look for payloads")
 	case objects:
-		return refuse("project %s has payloads outside of the database: give the servers of both cells the same"+
-			" STEPWELL_PAYLOADS, and say --same-settings", project)
+		return refuse("project %s has payloads or archived runs outside of the database: give the servers of both cells"+
+			" the same STEPWELL_PAYLOADS and STEPWELL_ARCHIVE, and say --same-settings", project)
 	case encrypted:
 		return refuse("the payloads of project %s are encrypted: give the servers of both cells the same"+
 			" STEPWELL_ENCRYPTION_KEYS, and say --same-settings", project)

@@ -50,6 +50,8 @@ var tables = []table{
 	{name: "run_store", key: "run_id", goes: "runs"},
 	{name: "run_wakes", key: "run_id", goes: "runs"},
 	{name: "step_results", key: "run_id"},
+	{name: "archived_runs"},
+	{name: "archived_attributes", goes: "archived_runs"},
 	// Objects that no run has are the source's to delete.
 	{name: "blobs", where: `t.run_id IS NOT NULL`},
 	{name: "streams", from: renumbered("id"), values: map[string]string{"id": `n.renumbered`}},

@@ -26,7 +26,7 @@ type moveProjectCmd struct {
 	Project      entities.Project `arg:"" help:"The project."`
 	To           entities.Cell    `required:"" placeholder:"CELL" help:"The cell to which it goes."`
 	ToDatabase   string           `required:"" placeholder:"URL" env:"TO_DATABASE_URL" help:"Its database, past poolers."`
-	SameSettings bool             `help:"Both cells have the same STEPWELL_PAYLOADS and master keys."`
+	SameSettings bool             `help:"Both cells have the same payloads, archive and master keys."`
 	Abort        bool             `help:"Give up a move that has begun, if the other cell does not have the project yet."`
 }
 

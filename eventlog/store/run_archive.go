@@ -28,7 +28,7 @@ func ForgetArchived(ctx context.Context, q pg.Querier, keep time.Duration, limit
 	n, err := pg.CollectValue[int](q.Query(ctx, `
 		WITH gone AS (
 			DELETE FROM archived_runs WHERE id = ANY (ARRAY(
-				SELECT id FROM archived_runs WHERE archived_at < now() - $1::interval
+				SELECT id FROM archived_runs WHERE archived_at < now() - $1::interval AND `+pg.Staying("project")+`
 				ORDER BY archived_at LIMIT $2 FOR UPDATE SKIP LOCKED))
 			RETURNING 1)
 		SELECT count(*)::int FROM gone`, keep, limit))

@@ -35,6 +35,14 @@ INSERT INTO run_attributes (run_id, key, value, project, workflow_name, created_
 INSERT INTO run_store (run_id, key, value, seq) VALUES ('wrun_1', 'k', '1', 2);
 INSERT INTO run_wakes (run_id, acked_seq) VALUES ('wrun_1', 1), ('wrun_2', 1);
 INSERT INTO step_results (run_id, step_id, result) VALUES ('wrun_1', 'step_1', '{"a": 1}');
+INSERT INTO archived_runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, created_at, updated_at,
+    attributes, error_code, end_seq, driver, unique_key, idempotency_key, parent_id, parent_step, detached, store_seq, seq_in_band,
+    root_id, depth, continued_from, continued_as, fork_of, fork_seq)
+    SELECT 'wrun_0', project, deployment_id, workflow_name, status, spec_version, last_seq, created_at, updated_at, attributes,
+        error_code, end_seq, driver, unique_key, idempotency_key, parent_id, parent_step, detached, store_seq, seq_in_band,
+        root_id, depth, continued_from, continued_as, fork_of, fork_seq
+    FROM runs WHERE id = 'wrun_1';
+INSERT INTO archived_attributes (run_id, key, value, project, created_at) VALUES ('wrun_0', 'k', 'v', 'shop', now());
 INSERT INTO blobs (id, project, run_id, size)
     VALUES ('00000000-0000-4000-8000-000000000001', 'shop', 'wrun_1', 9),
         ('00000000-0000-4000-8000-000000000002', 'shop', NULL, 9);
