@@ -37,6 +37,7 @@ var tables = []table{
 	{name: "secrets"},
 	{name: "signing_keys"},
 	{name: "data_keys", values: map[string]string{"revision": `$revision + row_number() OVER (ORDER BY t.revision)`}},
+	{name: "run_keys"},
 	{name: "retention"},
 	{name: "limits"},
 	{name: "policies"},

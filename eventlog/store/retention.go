@@ -93,7 +93,7 @@ func DeleteUnusedKeys(
 		WITH page AS MATERIALIZED (
 			SELECT run_id, created_at, archived_at FROM run_keys WHERE run_id > $1 ORDER BY run_id LIMIT $3
 		), deleted AS (
-			DELETE FROM run_keys WHERE run_id IN (
+			DELETE FROM run_keys WHERE `+pg.Staying("project")+` AND run_id IN (
 				SELECT run_id FROM page WHERE archived_at IS NULL AND created_at < now() - $2::interval
 					AND NOT EXISTS (SELECT FROM runs r WHERE r.id = page.run_id))
 		)

@@ -11,6 +11,7 @@ INSERT INTO secrets (project, name, "values", created_at, updated_at) VALUES ('s
 INSERT INTO signing_keys (project, id, slot, secret, created_at) VALUES ('shop', 'whk_1', 1, sha256('s'), now());
 INSERT INTO data_keys (id, project, wrapped_by, wrapped, revision)
     VALUES (substr(sha256('a'), 1, 16), 'other', 'm', '\x01', 4), (substr(sha256('b'), 1, 16), 'shop', 'm', '\x01', 5);
+INSERT INTO run_keys (run_id, project, secret) VALUES ('wrun_1', 'shop', sha256('r'));
 INSERT INTO retention (project, keep) VALUES ('shop', '30 days');
 INSERT INTO limits (project, name, per_key, total, rate, per, burst, fair, on_full, paused, created_at, updated_at)
     VALUES ('shop', 'l', 1, 2, 3, '1 s', 4, true, 'wait', false, now(), now());
