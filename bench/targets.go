@@ -123,8 +123,8 @@ func leastOfBest(variant string) value {
 	}
 }
 
-// flatness returns the greatest p99 of a variant in the open loops of the part engine, divided by its p50 with one run in
-// flight.
+// flatness returns the greatest p99 of a variant in the open loops of the part engine, divided by its p50 with one run
+// in flight.
 func flatness(variant string) value {
 	return func(rows map[string][]row) (float64, bool) {
 		worst := 0.0
