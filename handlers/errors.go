@@ -219,27 +219,9 @@ type redacted interface {
 func problemOf(err error) problem {
 	for _, s := range statuses {
 		if errors.Is(err, s.match) {
-			p := problem{status: s.status, code: s.code, message: err.Error()}
-			if early, ok := errors.AsType[*entities.NotYetError](err); ok {
-				p.retryAfter = early.RetryAfter
-			}
+			p := problem{status: s.status, code: s.code, message: err.Error(), retryAfter: retryAfterOf(err)}
 			if facts, ok := errors.AsType[detailed](err); ok {
 				p.details = facts.Details()
-			}
-			if tooMany, ok := errors.AsType[*incoming.TooManyError](err); ok {
-				p.retryAfter = tooMany.RetryAfter
-			}
-			if tooMany, ok := errors.AsType[*live.TooManyError](err); ok {
-				p.retryAfter = tooMany.RetryAfter
-			}
-			if tooMany, ok := errors.AsType[*tooManyStartsError](err); ok {
-				p.retryAfter = tooMany.RetryAfter
-			}
-			if quota, ok := errors.AsType[*admin.QuotaError](err); ok {
-				p.retryAfter = quota.RetryAfter
-			}
-			if full, ok := errors.AsType[*limit.FullError](err); ok {
-				p.retryAfter = full.RetryAfter
 			}
 			if r, ok := errors.AsType[redacted](err); ok {
 				p.message = r.Public()
@@ -277,6 +259,29 @@ func problemOf(err error) problem {
 	}
 }
 
+// retryAfterOf returns when an error says that the request may be tried again; 0 if it does not.
+func retryAfterOf(err error) time.Duration {
+	if early, ok := errors.AsType[*entities.NotYetError](err); ok {
+		return early.RetryAfter
+	}
+	if tooMany, ok := errors.AsType[*incoming.TooManyError](err); ok {
+		return tooMany.RetryAfter
+	}
+	if tooMany, ok := errors.AsType[*live.TooManyError](err); ok {
+		return tooMany.RetryAfter
+	}
+	if tooMany, ok := errors.AsType[*tooManyStartsError](err); ok {
+		return tooMany.RetryAfter
+	}
+	if quota, ok := errors.AsType[*admin.QuotaError](err); ok {
+		return quota.RetryAfter
+	}
+	if full, ok := errors.AsType[*limit.FullError](err); ok {
+		return full.RetryAfter
+	}
+	return 0
+}
+
 // problemOfMove returns the client's view of a write that was refused because its project moves to another cell. Such
 // a write is repeated there, or here if the move is given up.
 func problemOfMove(m pg.Move) problem {
@@ -290,8 +295,8 @@ func problemOfMove(m pg.Move) problem {
 	}
 }
 
-// isFault reports whether operators need to know of an error. They have paused or are moving the project, and chosen the
-// role of the server, themselves.
+// isFault reports whether operators need to know of an error. They have paused or are moving the project, and chosen
+// the role of the server, themselves.
 func isFault(err error, p problem) bool {
 	if _, moving := pg.MoveOf(err); moving {
 		return false

@@ -113,8 +113,9 @@ func (p payloadPlan) Encode(value any, buf []byte) ([]byte, error) {
 	return append(buf, made...), nil
 }
 
-// CodecOf returns the codec of the connection that the rows come from. Rows that end later no longer have it. Those that
-// have ended may, and the connection is then somebody else's: the types that it knows are all that may be read of it.
+// CodecOf returns the codec of the connection that the rows come from. Rows that end later no longer have it. Those
+// that have ended may, and the connection is then somebody else's: the types that it knows are all that may be read of
+// it.
 func CodecOf(rows pgx.Rows) atrest.Codec {
 	if conn := rows.Conn(); conn != nil {
 		if t, ok := conn.TypeMap().TypeForOID(pgtype.ByteaOID); ok {

@@ -253,13 +253,16 @@ func TestLostStepMessageCanBeSentAgain(t *testing.T) {
 func TestSweepersShareOneRound(t *testing.T) {
 	t.Parallel()
 	r := withoutHints(t, testdb.New(t))
-	var runs []string
-	for range 20 {
-		run := r.started(t)
-		run.send(t, about(run))
-		runs = append(runs, string(run.RunID))
+	var runs []testRun
+	for range 21 {
+		runs = append(runs, r.started(t))
 	}
-	strandedRun := r.started(t)
+	// A round is in the order of the IDs, which is not that of the creation within a millisecond.
+	slices.SortFunc(runs, func(a, b testRun) int { return strings.Compare(string(a.RunID), string(b.RunID)) })
+	strandedRun := runs[20]
+	for _, run := range runs[:20] {
+		run.send(t, about(run))
+	}
 	small := func(s *cluster.Sweeper) { s.Batch = 4 }
 	for pass := 1; ; pass++ {
 		if woken := r.sweep(t, small); len(woken) == 1 && woken[0].ID == strandedRun.RunID {
@@ -272,8 +275,8 @@ func TestSweepersShareOneRound(t *testing.T) {
 			t.Fatal("it was never found")
 		}
 	}
-	r.Exec(t, `DELETE FROM messages WHERE run_id = $1`, runs[0])
-	if woken := r.sweep(t, small); len(woken) != 1 || string(woken[0].ID) != runs[0] {
+	r.Exec(t, `DELETE FROM messages WHERE run_id = $1`, runs[0].RunID)
+	if woken := r.sweep(t, small); len(woken) != 1 || woken[0].ID != runs[0].RunID {
 		t.Errorf("got %+v, want the round to start again", woken)
 	}
 	// A sweeper whose pass is not due does nothing.

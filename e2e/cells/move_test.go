@@ -92,14 +92,15 @@ func (m *moving) prepare(t *testing.T) {
 var wrong = regexp.MustCompile(`"cell": ?"([a-z0-9]+)"`)
 
 // persist sends a request until it is accepted: where a 421 says, and again after a 503, and while the hook is not there.
-func (m *moving) persist(t *testing.T, method, path string, body any, headers ...string) (r harness.Response) {
+func (m *moving) persist(t *testing.T, method, path string, body any, headers ...string) {
+	t.Helper()
 	harness.Eventually(t, method+" "+path+" is accepted", func() bool {
 		m.mu.Lock()
 		at := m.at
 		m.mu.Unlock()
-		r = at.send(t, m.key, method, path, body, headers...)
-		switch {
-		case r.Status == http.StatusMisdirectedRequest:
+		r := at.send(t, m.key, method, path, body, headers...)
+		switch r.Status {
+		case http.StatusMisdirectedRequest:
 			m.refusals.Add(1)
 			named := wrong.FindSubmatch(r.Body)
 			if named == nil || m.cells[string(named[1])] == nil || m.cells[string(named[1])] == at {
@@ -109,12 +110,12 @@ func (m *moving) persist(t *testing.T, method, path string, body any, headers ..
 			m.mu.Lock()
 			m.at = m.cells[string(named[1])]
 			m.mu.Unlock()
-		case r.Status == http.StatusServiceUnavailable:
+		case http.StatusServiceUnavailable:
 			m.refusals.Add(1)
 			if r.Header.Get("Retry-After") == "" {
 				t.Errorf("%s has no Retry-After", r.Body)
 			}
-		case r.Status == http.StatusNotFound, r.Status == http.StatusTooManyRequests: // the hook is not open
+		case http.StatusNotFound, http.StatusTooManyRequests: // the hook is not open
 		default:
 			if err := r.Problem(http.StatusOK, http.StatusCreated, http.StatusAccepted); err != nil {
 				t.Error(err)
@@ -123,7 +124,6 @@ func (m *moving) persist(t *testing.T, method, path string, body any, headers ..
 		}
 		return false
 	})
-	return r
 }
 
 // drive starts runs and sends each what it waits for.

@@ -62,8 +62,8 @@ func (b *bounds) check(c FeedCursor) error {
 const boundColumns = `bounds.epoch, bounds.oldest, bounds.kept`
 
 // boundsSQL selects the bounds now for a cursor of the epoch $1 of the project $2. Where the next epoch begins, the
-// history of the one before ended; that of the current one goes on. The epochs of a cell from which the project came are
-// those of its own history.
+// history of the one before ended; that of the current one goes on. The epochs of a cell from which the project came
+// are those of its own history.
 const boundsSQL = `
 	SELECT last.id AS epoch, base + pg_snapshot_xmin(now)::text::bigint AS oldest,
 		coalesce((SELECT arrived.kept FROM arrived_epochs arrived WHERE arrived.project = $2 AND arrived.id = $1),

@@ -130,8 +130,8 @@ func (s *search) ofProject() string {
 		return `SELECT * FROM (` + s.merged(where, first, first) + `) feed` + tail
 	}
 	// OFFSET keeps Postgres from looking for the ID in each type: one that never has it would be read to its end.
-	return `SELECT * FROM (SELECT * FROM (` + s.merged(where, order, order+` OFFSET 0`) + `) feed WHERE correlation_id = ` +
-		s.args.Add(s.CorrelationID) + first + `) feed` + tail
+	return `SELECT * FROM (SELECT * FROM (` + s.merged(where, order, order+` OFFSET 0`) + `) feed
+		WHERE correlation_id = ` + s.args.Add(s.CorrelationID) + first + `) feed` + tail
 }
 
 // merged returns a query that merges the events of several types, in the order of their transactions; tail ends the

@@ -149,7 +149,8 @@ var deleteOrphans = `
 		WHERE id < coalesce((SELECT min(id) FROM page WHERE NOT old), id + 1)
 	), orphan AS MATERIALIZED (
 		SELECT id, sum(chunks) OVER (ORDER BY id) - chunks AS before FROM old
-		WHERE ` + pg.Staying("project") + ` AND NOT EXISTS (SELECT FROM runs r WHERE r.id = old.run_id AND r.project IS NOT DISTINCT FROM old.project)
+		WHERE ` + pg.Staying("project") + ` AND NOT EXISTS (
+			SELECT FROM runs r WHERE r.id = old.run_id AND r.project IS NOT DISTINCT FROM old.project)
 	), stop AS MATERIALIZED (
 		SELECT min(id) AS id FROM orphan WHERE before >= $4
 	), leaving AS MATERIALIZED (

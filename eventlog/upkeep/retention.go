@@ -76,8 +76,8 @@ type PassResult struct {
 // Pass removes expired runs, orphan streams and expired hooks. It deletes runs in batches, each in one
 // transaction. It skips a run that is locked, grows meanwhile, or cannot be archived; the next pass tries again. Only
 // an archive that is down stops the deletion of all runs. Then it measures what is stored by projects that have a limit
-// of it, and has payloads swept that no run has, and forgets runs that were archived long ago. The error has the last failure of the archive and those of the
-// database.
+// of it, has payloads swept that no run has, and forgets runs that were archived long ago. The error has the last
+// failure of the archive and those of the database.
 func (r *Retention) Pass(ctx context.Context) (PassResult, error) {
 	p := pass{Retention: r}
 	// Each of them continues if another fails: an archive that is down must not keep orphans and hooks.

@@ -215,7 +215,8 @@ func Prune(ctx context.Context, q pg.Pool) error {
 	_, err := q.Exec(ctx, `
 		DELETE FROM trigger_events e USING triggers t,
 			LATERAL (SELECT seq FROM trigger_events WHERE trigger_id = t.id ORDER BY seq DESC OFFSET $1 LIMIT 1) AS oldest
-		WHERE e.trigger_id = t.id AND `+pg.Staying("t.project")+` AND e.seq <= oldest.seq AND (e.decision = 'skipped' OR e.seq <= (
+		WHERE e.trigger_id = t.id AND `+pg.Staying("t.project")+` AND e.seq <= oldest.seq
+			AND (e.decision = 'skipped' OR e.seq <= (
 			SELECT seq FROM trigger_events WHERE trigger_id = t.id AND decision <> 'skipped'
 			ORDER BY seq DESC OFFSET $2 LIMIT 1))`, keptSkipped, keptEvents)
 	return pg.Wrap(err, "delete old events of triggers")
