@@ -81,7 +81,7 @@ func (e *encrypted) start(body string) string {
 func (e *encrypted) ended(id, status string) string {
 	e.t.Helper()
 	run := ""
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		run = e.call(http.MethodGet, "/v1/runs/"+id+"/wait?timeout=5s", "")
 		if strings.Contains(run, `"status":"`+status+`"`) {
 			return run
@@ -94,7 +94,7 @@ func (e *encrypted) ended(id, status string) string {
 // logged waits until the log of a run has an event.
 func (e *encrypted) logged(id, event string) {
 	e.t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		if strings.Contains(e.call(http.MethodGet, "/v1/runs/"+id+"/events", ""), event) {
 			return
 		}
@@ -170,6 +170,11 @@ func TestNothingOfAnEncryptedProjectIsInADump(t *testing.T) {
 	has(t, "the schedule", e.call(http.MethodGet, "/v1/schedules/nightly", ""), "input of the schedule")
 	copied := e.call(http.MethodPost, "/v1/runs/"+run+"/rerun", `{}`)
 	has(t, "the rerun", copied, "input of the run")
+	e.call(http.MethodPost, "/v1/flows", `{"document":"flow: note\nsteps: {kept: {set: \"${input}\"}}\noutput: \"${steps.kept.output}\"\n"}`)
+	flow := e.start(`{"workflow":"note","input":"` + marker + `input of the flow"}`)
+	if got := e.ended(flow, "completed"); strings.Count(got, marker+"input of the flow") < 2 {
+		t.Errorf("the flow has not its input as its output: %s", got)
+	}
 	e.checkLog(run)
 	e.checkDump()
 	e.call(http.MethodPut, "/v1/projects/default", `{"encryption":"shred"}`)
@@ -280,10 +285,17 @@ func TestWhatTheSDKWritesIsEncrypted(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	stream := e.call(http.MethodPut, "/sdk/v2/runs/"+string(id)+"/stream/strm_1", marker+"chunk")
-	_ = stream
-	resp := servertest.Request(t, http.MethodPost, "http://"+e.addr+"/sdk/v2/queue/v2/messages/topic/shop", marker+"body")
-	_, _ = io.Copy(io.Discard, resp.Body)
+	e.call(http.MethodPut, "/sdk/v2/runs/"+string(id)+"/stream/strm_1", marker+"chunk")
+	sent := servertest.Request(t, http.MethodPost, "http://"+e.addr+"/sdk/queues-proxy/api/v3/topic/__wkf_workflow_order",
+		marker+"body", "Vqs-Deployment-Id", "shop", "X-Vercel-Workflow-Run-Id", string(id))
+	if sent.StatusCode != http.StatusCreated {
+		t.Fatalf("the message: %s", sent.Status)
+	}
+	for _, table := range []string{"stream_chunks", "messages"} {
+		if n := testdb.In(e.pool).Count(t, `SELECT count(*) FROM `+table); n != 1 {
+			t.Errorf("%s has %d rows, want the payload", table, n)
+		}
+	}
 	event, err := e.log.Event(context.WithoutCancel(ctx), entities.DefaultProject, id, 1)
 	if err != nil || string(event.Payload) != "devl"+marker+"input" || !bytes.Contains(event.Extra, []byte(marker)) {
 		t.Errorf("the event is %q, %q, %v", event.Payload, event.Extra, err)
