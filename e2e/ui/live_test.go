@@ -145,6 +145,7 @@ func (i *installation) hiddenScene(b *tab) {
 		};
 	})()`)
 	b.press("go")
+	b.until("a connection of the overview", `window.live.length > 0`) // else the list may keep the one that it has
 	b.press("gr")
 	b.until("the list", `document.querySelectorAll("table.runs tbody tr").length === 45`)
 	b.isLive()
