@@ -303,7 +303,7 @@ func TestWhatTheSDKWritesIsEncrypted(t *testing.T) {
 	e.checkDump()
 }
 
-// Large payloads of an encrypted project are encrypted objects.
+// Large payloads of an encrypted project are encrypted objects, which nobody reads once their run is shredded.
 func TestObjectsOfAnEncryptedProjectAreEncrypted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -315,6 +315,8 @@ func TestObjectsOfAnEncryptedProjectAreEncrypted(t *testing.T) {
 		}
 		s.Objects = objects
 	})
+	e.call(http.MethodPut, "/v1/projects/default", `{"encryption":"run-keys"}`)
+	e.exec(`UPDATE data_keys SET created_at = created_at - interval '1 minute'`) // so that the run has a key
 	input := marker + strings.Repeat("input ", 2000)
 	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if body, err := io.ReadAll(r.Body); err != nil || !bytes.Contains(body, []byte(input)) {
@@ -341,5 +343,11 @@ func TestObjectsOfAnEncryptedProjectAreEncrypted(t *testing.T) {
 	})
 	if err != nil || objects != 2 {
 		t.Errorf("there are %d objects, want 2; %v", objects, err)
+	}
+	e.call(http.MethodPost, "/v1/runs/"+run+"/shred", "")
+	for _, path := range []string{"", "/events?payloads=true"} {
+		if text := e.call(http.MethodGet, "/v1/runs/"+run+path, ""); strings.Contains(text, marker) {
+			t.Errorf("%s of a shredded run is %.200s", path, text)
+		}
 	}
 }
