@@ -274,8 +274,8 @@ func AttemptTimeout(d time.Duration) DoOption {
 func Remote() StepOption { return stepOption(func(o *stepOptions) { o.remote = true }) }
 
 // AtMostOnce has the step's function called once at most, for an effect that must never be repeated: it is [Remote]
-// with one of [Attempts]. If nobody knows what the function did, because it gave no answer, or its program or the server
-// has died or stopped meanwhile, the step fails with the code no_answer.
+// with one of [Attempts]. If nobody knows what the function did, because it gave no answer, or its program or the
+// server has died or stopped meanwhile, the step fails with the code no_answer.
 func AtMostOnce() StepOption {
 	return stepOption(func(o *stepOptions) { o.remote, o.retry.MaxAttempts = true, 1 })
 }
