@@ -21,7 +21,7 @@ const module = "github.com/stepwell-dev/stepwell"
 // may import packages of its own layer and of those below. So what a feature keeps may be below the log, and its worker,
 // which appends to the log, above it. Tests may import everything.
 var layers = [][]string{
-	{"entities", "capacity/share"},
+	{"entities", "capacity/share", "internal"},
 	{"pg"},
 	{"admin"},
 	{"capacity"},
@@ -53,7 +53,10 @@ var onlyFor = map[string][]string{
 	module + "/migrations/testdb":       {"_test.go"},
 	module + "/starts/startstest":       {"_test.go"},
 	module + "/eventlog/archive/s3test": {"_test.go"},
-	module + "/migrations/localpg":      {"cmd/stepwell", "migrations/testdb", "scripts/gotest", "_test.go"},
+	module + "/internal/gotool": {
+		"admin/encryption/awskms/kmstest", "eventlog/archive/s3test", "handlers/oidc/oidctest",
+	},
+	module + "/migrations/localpg": {"cmd/stepwell", "migrations/testdb", "scripts/gotest", "_test.go"},
 
 	module + "/admin/encryption/awskms/kmstest": {"_test.go"},
 

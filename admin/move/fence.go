@@ -48,7 +48,7 @@ func fence(ctx context.Context, pool *pgxpool.Pool) error {
 
 // fence locks the table, which waits for those who have written to it, and replaces its triggers. The conditions of the
 // triggers have the names of the projects, so that they cost others next to nothing, and no writer can have an old
-// list: whoever gets the lock of the table sees the new triggers. Tables whose rows do not name their project are
+// list: a writer that gets the lock of the table sees the new triggers. Tables whose rows do not name their project are
 // fenced while there are such rows.
 func (t table) fence(ctx context.Context, tx pgx.Tx) error {
 	if _, err := tx.Exec(ctx, `LOCK TABLE `+t.name+` IN SHARE ROW EXCLUSIVE MODE`); err != nil {

@@ -60,15 +60,12 @@ func refuse(format string, args ...any) error { return &RefusedError{fmt.Sprintf
 // Move moves a project to a cell, or goes on with a move that has begun. It fails with a [*RefusedError] before
 // anything is changed. After any other error, it can be called again; the project is refused writes until then.
 func (m *Mover) Move(ctx context.Context, project entities.Project, to entities.Cell) error {
-	tx, err := m.lock(ctx, project)
+	tx, d, err := m.begin(ctx, project, to)
 	if err != nil {
 		return err
 	}
 	defer rollBack(ctx, tx)
-	d, err := m.check(ctx, tx, project, to)
 	switch {
-	case err != nil:
-		return err
 	case d.CleanedAt != nil:
 		m.reach(ctx, cleaned)
 		return nil
@@ -78,7 +75,7 @@ func (m *Mover) Move(ctx context.Context, project entities.Project, to entities.
 		}
 	}
 	if err := m.leave(ctx, d); err != nil {
-		return fmt.Errorf("project %s is in cell %s; delete what is left of it by the same command: %w", project, to, err)
+		return fmt.Errorf("project %s is in cell %s, but rows of it are left here: run the same command again: %w", project, to, err)
 	}
 	return nil
 }
@@ -111,15 +108,12 @@ func (m *Mover) hand(ctx context.Context, tx pgx.Tx, d departure) (departure, er
 // Abort gives up the move of a project that the target does not have yet. It fails with a [*RefusedError] before
 // anything is changed.
 func (m *Mover) Abort(ctx context.Context, project entities.Project, to entities.Cell) error {
-	tx, err := m.lock(ctx, project)
+	tx, d, err := m.begin(ctx, project, to)
 	if err != nil {
 		return err
 	}
 	defer rollBack(ctx, tx)
-	d, err := m.check(ctx, tx, project, to)
 	switch {
-	case err != nil:
-		return err
 	case d.arrived:
 		return refuse("project %s is in cell %s: the move cannot be given up. Repeat it without --abort", project, to)
 	case d.FencedAt.IsZero():
@@ -135,6 +129,19 @@ func (m *Mover) Abort(ctx context.Context, project entities.Project, to entities
 // lockWait is how often lock tries to get the lock: for about ten seconds, in which Postgres notices that a command has
 // died.
 const lockWait = 50
+
+// begin locks the project and finds out how far its move is. The caller ends the transaction, which is the target's.
+func (m *Mover) begin(
+	ctx context.Context, project entities.Project, to entities.Cell,
+) (tx pgx.Tx, d departure, err error) {
+	if tx, err = m.lock(ctx, project); err != nil {
+		return nil, d, err
+	}
+	if d, err = m.check(ctx, tx, project, to); err != nil {
+		rollBack(ctx, tx)
+	}
+	return tx, d, err
+}
 
 // lock begins the transaction of the target and locks the name of the project in it. It fails with a [*RefusedError] if
 // another command has it.

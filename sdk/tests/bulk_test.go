@@ -79,7 +79,19 @@ func TestManyRunsAreStartedAndWaitedFor(t *testing.T) {
 	}
 	ended--
 	resume()
-	got, err := stepwell.WaitAll(ctx, runs)
+	wantGates(t, runs, inputs, closed)
+	nowhere, err := gate.StartAll(ctx, c, inputs, func(int) []stepwell.StartOption {
+		return []stepwell.StartOption{stepwell.Deployment("nowhere")}
+	})
+	if !stepwell.HasCode(err, "deployment_not_found") || nowhere[0] != nil {
+		t.Errorf("at a deployment that is not there: %v, %v", nowhere[0], err)
+	}
+}
+
+// wantGates waits for all runs together: that with the input 7 has failed, and the others have their inputs as outputs.
+func wantGates(t *testing.T, runs []*stepwell.Run[int], inputs []int, closed *stepwell.ErrorKind[int]) {
+	t.Helper()
+	got, err := stepwell.WaitAll(t.Context(), runs)
 	if details, ok := closed.Find(err); !ok || details != 7 || len(got) != len(inputs) {
 		t.Errorf("the error is %v", err)
 	}
@@ -87,12 +99,6 @@ func TestManyRunsAreStartedAndWaitedFor(t *testing.T) {
 		if n != inputs[i] && inputs[i] != 7 {
 			t.Errorf("output %d is %d, want %d", i, n, inputs[i])
 		}
-	}
-	nowhere, err := gate.StartAll(ctx, c, inputs, func(int) []stepwell.StartOption {
-		return []stepwell.StartOption{stepwell.Deployment("nowhere")}
-	})
-	if !stepwell.HasCode(err, "deployment_not_found") || nowhere[0] != nil {
-		t.Errorf("at a deployment that is not there: %v, %v", nowhere[0], err)
 	}
 }
 

@@ -11,7 +11,6 @@ package s3test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -23,6 +22,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/stepwell-dev/stepwell/internal/gotool"
 )
 
 // Bucket is the name of the bucket, which exists and is empty.
@@ -35,8 +36,6 @@ const (
 )
 
 const (
-	pkg        = "github.com/stepwell-dev/stepwell/eventlog/archive/s3test"
-	buildLimit = 10 * time.Minute // the first time, on a busy machine
 	startLimit = time.Minute
 	retry      = 5 * time.Millisecond
 )
@@ -93,29 +92,7 @@ func New(t testing.TB) *Server {
 }
 
 // program builds the server and returns its path.
-var program = sync.OnceValues(func() (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), buildLimit)
-	defer cancel()
-	dir, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", pkg).Output()
-	if err != nil {
-		return "", fmt.Errorf("find module of server: %w", withOutput(err))
-	}
-	build := exec.CommandContext(ctx, "go", "tool", "-n", "server")
-	build.Dir = filepath.Join(strings.TrimSpace(string(dir)), "testdata", "server")
-	path, err := build.Output()
-	if err != nil {
-		return "", fmt.Errorf("build server: %w", withOutput(err))
-	}
-	return strings.TrimSpace(string(path)), nil
-})
-
-func withOutput(err error) error {
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		return fmt.Errorf("%w: %s", err, exit.Stderr)
-	}
-	return err
-}
+var program = gotool.Program("github.com/stepwell-dev/stepwell/eventlog/archive/s3test", "server")
 
 // Start starts the server again with its data, and waits until it accepts connections.
 func (s *Server) Start(t testing.TB) {

@@ -6,18 +6,16 @@ package oidctest
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"io"
 	"net/http"
 	"net/url"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
-	"time"
+
+	"github.com/stepwell-dev/stepwell/internal/gotool"
 )
 
 // The credentials with which a server is registered at the provider, and the password of all users.
@@ -25,11 +23,6 @@ const (
 	ClientID     = "stepwell"
 	ClientSecret = "secret"
 	Password     = "verysecure"
-)
-
-const (
-	pkg        = "github.com/stepwell-dev/stepwell/handlers/oidc/oidctest"
-	buildLimit = 10 * time.Minute // the first time, on a busy machine
 )
 
 // Provider is a running provider.
@@ -42,18 +35,7 @@ type Provider struct {
 }
 
 // program builds the provider and returns its path.
-var program = sync.OnceValues(func() (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), buildLimit)
-	defer cancel()
-	dir, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", pkg).Output()
-	if err != nil {
-		return "", err
-	}
-	build := exec.CommandContext(ctx, "go", "tool", "-n", "provider")
-	build.Dir = filepath.Join(strings.TrimSpace(string(dir)), "testdata", "provider")
-	path, err := build.Output()
-	return strings.TrimSpace(string(path)), err
-})
+var program = gotool.Program("github.com/stepwell-dev/stepwell/handlers/oidc/oidctest", "provider")
 
 // New starts a provider, and stops it at the end of the test. With -short it skips the test, because building the
 // provider takes long the first time.

@@ -7,31 +7,25 @@ package kmstest
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/minio/minio-go/v7/pkg/signer"
+
+	"github.com/stepwell-dev/stepwell/internal/gotool"
 )
 
-// The region and the credentials of the service; whoever signs as Nobody is denied everything.
+// The region and the credentials of the service; requests that Nobody signs are denied.
 const (
 	Region          = "eu-west-2"
 	AccessKeyID     = "stepwelltestaccess"
 	SecretAccessKey = "stepwelltestsecret/not+real"
 	Nobody          = "nobody"
-)
-
-const (
-	pkg        = "github.com/stepwell-dev/stepwell/admin/encryption/awskms/kmstest"
-	buildLimit = 10 * time.Minute // the first time, on a busy machine
 )
 
 // Service is a running service.
@@ -43,18 +37,7 @@ type Service struct {
 }
 
 // program builds the service and returns its path.
-var program = sync.OnceValues(func() (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), buildLimit)
-	defer cancel()
-	dir, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", pkg).Output()
-	if err != nil {
-		return "", err
-	}
-	build := exec.CommandContext(ctx, "go", "tool", "-n", "server")
-	build.Dir = filepath.Join(strings.TrimSpace(string(dir)), "testdata", "server")
-	path, err := build.Output()
-	return strings.TrimSpace(string(path)), err
-})
+var program = gotool.Program("github.com/stepwell-dev/stepwell/admin/encryption/awskms/kmstest", "server")
 
 // New starts a service without keys, and stops it at the end of the test. With -short it skips the test, because
 // building the service takes long the first time.

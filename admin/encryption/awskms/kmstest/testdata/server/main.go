@@ -5,7 +5,7 @@
 //	server FOLDER
 //
 // It keeps its keys in FOLDER, listens on a free port of 127.0.0.1 and writes its URL as a line to standard output. It takes the
-// credentials of the package kmstest; whoever signs by the name "nobody" is denied everything. It exits when its
+// credentials of the package kmstest; requests that are signed by the name "nobody" are denied. It exits when its
 // standard input is closed, and so when the process that started it ends.
 package main
 
