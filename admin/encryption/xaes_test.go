@@ -37,3 +37,33 @@ func TestCipherIsXAES(t *testing.T) {
 		}
 	}
 }
+
+// Neither the data key nor the secret of another run opens what the key of a run has sealed: who has destroyed the
+// secret has destroyed the key.
+func TestKeyOfARunNeedsItsSecret(t *testing.T) {
+	t.Parallel()
+	data, err := newDataCipher(bytes.Repeat([]byte{1}, keySize))
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(secret byte) *xaes {
+		x, err := data.ofRun(bytes.Repeat([]byte{secret}, keySize))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	nonce := make([]byte, nonceSize)
+	sealed, err := of(2).seal(nil, nonce, []byte("text"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := of(2).open(nonce, sealed, nil); err != nil || string(text) != "text" {
+		t.Errorf("with the secret: %q, %v", text, err)
+	}
+	for name, x := range map[string]*xaes{"another secret": of(3), "the data key": data.xaes} {
+		if text, err := x.open(nonce, sealed, nil); err == nil {
+			t.Errorf("with %s: %q", name, text)
+		}
+	}
+}
