@@ -75,7 +75,8 @@ func (m *Mover) Move(ctx context.Context, project entities.Project, to entities.
 		}
 	}
 	if err := m.leave(ctx, d); err != nil {
-		return fmt.Errorf("project %s is in cell %s, but rows of it are left here: run the same command again: %w", project, to, err)
+		return fmt.Errorf("project %s is in cell %s, but rows of it are left here: run the same command again: %w",
+			project, to, err)
 	}
 	return nil
 }

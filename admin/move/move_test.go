@@ -399,17 +399,28 @@ func TestRacingMoves(t *testing.T) {
 	to.Want(t, "arrivals", 1, `SELECT count(*) FROM arrivals WHERE cell = 'eu1'`)
 }
 
-// TestLateCommandsLeaveReturnedProjectsAlone: a command that slept since it moved the project deletes nothing of what
-// has come back.
+// TestLateCommandsLeaveReturnedProjectsAlone: a command that slept since it moved the project, or has begun to delete
+// what is left of it, deletes nothing of what has come back.
 func TestLateCommandsLeaveReturnedProjectsAlone(t *testing.T) {
 	t.Parallel()
+	for _, at := range []phase{arrived, marked, cleaning} {
+		t.Run(string(at), func(t *testing.T) {
+			t.Parallel()
+			lateCommand(t, at)
+		})
+	}
+}
+
+// lateCommand has a command sleep once it is in a phase, until the project has moved and come back.
+func lateCommand(t *testing.T, at phase) {
+	t.Helper()
 	m := newMover(t)
 	asleep, wake := make(chan struct{}), make(chan struct{})
 	slow := *m
+	var once sync.Once
 	slow.reached = func(p phase) {
-		if p == arrived {
-			close(asleep)
-			<-wake
+		if p == at {
+			once.Do(func() { close(asleep); <-wake })
 		}
 	}
 	late := make(chan error, 1)
@@ -424,7 +435,7 @@ func TestLateCommandsLeaveReturnedProjectsAlone(t *testing.T) {
 		}
 	}
 	close(wake)
-	if err := <-late; err == nil {
+	if err := <-late; err == nil && at == arrived {
 		t.Error("the late command says that it has moved the project")
 	}
 	testdb.In(m.From).Want(t, "events", 2, `SELECT count(*) FROM events WHERE project = 'shop'`)

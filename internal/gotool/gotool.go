@@ -23,7 +23,7 @@ func Program(pkg, name string) func() (string, error) {
 	return sync.OnceValues(func() (string, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), buildLimit)
 		defer cancel()
-		dir, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", pkg).Output()
+		dir, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", pkg).Output() //nolint:gosec // of this module
 		if err != nil {
 			return "", fmt.Errorf("find the module of %s: %w", name, withOutput(err))
 		}
