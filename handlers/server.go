@@ -42,6 +42,7 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/wire"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/cluster"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 	"github.com/stepwell-dev/stepwell/queue/world"
 	"github.com/stepwell-dev/stepwell/starts/collection/collector"
@@ -67,7 +68,9 @@ const (
 
 // Options configures the HTTP server.
 type Options struct {
-	Pool    *pgxpool.Pool
+	Pool *pgxpool.Pool
+	// Replica answers reads that may be late; nil if there is none.
+	Replica *cluster.Replica
 	Log     *eventlog.Log
 	Streams *read.Streams
 	Queue   *queue.Queue
@@ -144,7 +147,7 @@ func (o Options) probes() *echo.Echo {
 	e.JSONSerializer = rest.JSON{}
 	e.IPExtractor = clientAddresses(o.TrustedProxies)
 	e.Use(observe(o), o.rejections.middleware, o.worldVersion)
-	e.GET("/healthz", func(c echo.Context) error { return c.JSON(http.StatusOK, probeStatus{"ok"}) })
+	e.GET("/healthz", func(c echo.Context) error { return c.JSON(http.StatusOK, probeStatus{Status: "ok"}) })
 	e.GET("/readyz", o.ready)
 	if o.Telemetry != nil {
 		e.GET("/metrics", echo.WrapHandler(o.Telemetry.Handler()), o.authenticator(auth.LastKnown(o.Keys)).Require(auth.Read))
@@ -164,9 +167,9 @@ func NewWaiting() *echo.Echo {
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true
 	e.HTTPErrorHandler = errorHandler(slog.New(slog.DiscardHandler))
-	e.GET("/healthz", func(c echo.Context) error { return c.JSON(http.StatusOK, probeStatus{"ok"}) })
+	e.GET("/healthz", func(c echo.Context) error { return c.JSON(http.StatusOK, probeStatus{Status: "ok"}) })
 	e.GET("/readyz", func(c echo.Context) error {
-		return c.JSON(http.StatusServiceUnavailable, probeStatus{"waiting for the database"})
+		return c.JSON(http.StatusServiceUnavailable, probeStatus{Status: "waiting for the database"})
 	})
 	e.RouteNotFound("/*", func(echo.Context) error { return errWaiting })
 	return e
@@ -244,7 +247,7 @@ func (o Options) server(a *auth.Authenticator) *echo.Echo {
 		Archived: o.Archived, Encryption: o.Encryption, Projects: access.NewProjects(o.Pool, o.Log.Now),
 		Sessions: o.sessions, Allowed: o.Allowed,
 		Stats:    counts,
-		Overview: overview.NewReader(o.Pool, counts, signingKeys, o.Log.Now), Reader: pg.NewPool(o.Pool),
+		Overview: overview.NewReader(o.Pool, counts, signingKeys, o.Log.Now), Reader: pg.NewPool(o.Pool), Replica: o.Replica,
 		Logger: o.Logger, Draining: o.Draining, Version: o.Version, Cell: o.Cell, Viewers: o.viewers(),
 	}).Register(a.Group(e, nativePath, admit, readers, count))
 	(&webhook.Server{
@@ -300,11 +303,13 @@ func (o Options) dashboard(e *echo.Echo, a *auth.Authenticator) {
 // probeStatus is the body of the probes.
 type probeStatus struct {
 	Status string `json:"status"`
+	// Replica is why lists are read from the primary although there is a replica.
+	Replica string `json:"replica,omitempty"`
 }
 
 // ready answers the readiness probe: without the database, the server cannot work.
 func (o Options) ready(c echo.Context) error {
-	unready := func(reason string) error { return c.JSON(http.StatusServiceUnavailable, probeStatus{reason}) }
+	unready := func(reason string) error { return c.JSON(http.StatusServiceUnavailable, probeStatus{Status: reason}) }
 	if o.Stopping.Err() != nil {
 		return unready("stopping")
 	}
@@ -316,10 +321,21 @@ func (o Options) ready(c echo.Context) error {
 	case problem != "":
 		return unready(problem)
 	case busy:
-		return c.JSON(http.StatusOK, probeStatus{"busy"})
+		return c.JSON(http.StatusOK, probeStatus{Status: "busy"})
 	default:
-		return c.JSON(http.StatusOK, probeStatus{"ok"})
+		return c.JSON(http.StatusOK, probeStatus{"ok", o.replicaProblem()})
 	}
+}
+
+// replicaProblem returns why there is no reading from the replica, which keeps nobody from anything; empty if there is.
+func (o Options) replicaProblem() string {
+	if o.Replica == nil {
+		return ""
+	}
+	if err := o.Replica.Problem(); err != nil {
+		return err.Error()
+	}
+	return ""
 }
 
 // databaseState returns why the database is not reachable; empty if it is. If the pool has no free connection before

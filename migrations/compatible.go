@@ -44,6 +44,11 @@ func Check(ctx context.Context, dsn, schema string, options ...func(*pgxpool.Con
 		return err
 	}
 	defer pool.Close()
+	return CheckPool(ctx, pool, schema)
+}
+
+// CheckPool is [Check] for the database of a pool.
+func CheckPool(ctx context.Context, pool *pgxpool.Pool, schema string) error {
 	applied, err := newestApplied(ctx, pool, schema)
 	if err != nil {
 		return err

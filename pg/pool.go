@@ -22,6 +22,7 @@ func NewPool(p *pgxpool.Pool) Pool { return Pool{p} }
 
 // Query is [pgxpool.Pool.Query], and waits for the first row.
 func (p Pool) Query(ctx context.Context, sql string, args ...any) (rows pgx.Rows, err error) {
+	p = p.in(ctx)
 	_ = replan(p.Pool, func() error {
 		if rows, err = p.Pool.Query(ctx, sql, args...); err != nil {
 			return err
@@ -51,6 +52,7 @@ func (p Pool) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.Com
 // Run sends a batch as one transaction and reads its results. The functions that read them may be called twice: the
 // last results count.
 func (p Pool) Run(ctx context.Context, b *pgx.Batch) error {
+	p = p.in(ctx)
 	return p.run(b, func(again *pgx.Batch) error { return p.SendBatch(ctx, again).Close() })
 }
 
@@ -76,6 +78,7 @@ func (p Pool) run(b *pgx.Batch, send func(again *pgx.Batch) error) error {
 
 // Snapshot is [InSnapshot] that calls fn again if a plan is stale.
 func (p Pool) Snapshot(ctx context.Context, fn func(pgx.Tx) error) error {
+	p = p.in(ctx)
 	return replan(p.Pool, func() error { return InSnapshot(ctx, p.Pool, fn) })
 }
 

@@ -18,8 +18,10 @@ type Config struct {
 	DatabaseURL string `env:"DATABASE_URL"`
 	// DirectDatabaseURL is the address of Postgres itself when DatabaseURL leads to a pooler in transaction mode.
 	DirectDatabaseURL string `env:"STEPWELL_DIRECT_DATABASE_URL"`
-	Schema            string `env:"STEPWELL_SCHEMA"`
-	Listen            string `env:"STEPWELL_LISTEN"`
+	// ReadDatabaseURL is the address of a replica for reads that may be a little late; empty for none.
+	ReadDatabaseURL string `env:"STEPWELL_READ_DATABASE_URL"`
+	Schema          string `env:"STEPWELL_SCHEMA"`
+	Listen          string `env:"STEPWELL_LISTEN"`
 	// TLSCert and TLSKey are PEM files with the server's certificate chain and its private key; none for plain HTTP.
 	TLSCert string `env:"STEPWELL_TLS_CERT"`
 	TLSKey  string `env:"STEPWELL_TLS_KEY"`

@@ -43,7 +43,10 @@ func (s *Server) connect(ctx context.Context) error {
 	}
 	started := time.Now()
 	s.clock = pg.NewClock(func() time.Duration { return time.Since(started) })
-	return s.clock.Compare(ctx, s.pool)
+	if err := s.clock.Compare(ctx, s.pool); err != nil {
+		return err
+	}
+	return s.openReplica(ctx)
 }
 
 // open opens the pools, after a migration that ended with the error.

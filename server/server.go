@@ -121,6 +121,8 @@ type Server struct {
 	// sessions opens connections that keep their session: the pool, or one that leads past a pooler. It is nil if there
 	// are none.
 	sessions    *pgxpool.Pool
+	replica     *cluster.Replica // nil if there is none, with its pool
+	replicaPool *pgxpool.Pool
 	divided     *pg.Connections
 	primary     *pg.Primary
 	commits     *pg.CommitProbe // nil in role function
@@ -308,6 +310,9 @@ func (s *Server) startBackground(ctx context.Context) {
 	s.background(ctx, "clock", func() { s.clock.Run(ctx, s.pool) })
 	s.background(ctx, "keys", func() { s.keys.Run(ctx, s.Logger) })
 	s.background(ctx, "commits", func() { s.commits.Run(ctx) })
+	if s.replica != nil {
+		s.background(ctx, "replica", func() { s.replica.Run(ctx) })
+	}
 	s.background(ctx, "watch", func() { s.primary.Watch(ctx, s.pool.Config().ConnConfig) })
 	s.background(ctx, "survey", func() { s.primary.KeepSurveying(ctx, s.pool.Config().ConnConfig) })
 }
@@ -333,6 +338,7 @@ func (s *Server) handlerOptions(q *queue.Queue) handlers.Options {
 	return handlers.Options{
 		Pool:           s.pool,
 		Log:            s.log,
+		Replica:        s.replica,
 		Streams:        read.NewStreams(s.pool, s.hub, time.Now),
 		Queue:          q,
 		Keys:           s.keys,
@@ -443,6 +449,9 @@ func (s *Server) Stop(ctx context.Context) {
 	s.running.Wait()
 	if s.sessions != nil && s.sessions != s.pool {
 		s.sessions.Close()
+	}
+	if s.replicaPool != nil {
+		s.replicaPool.Close()
 	}
 	if s.encryption != nil {
 		s.encryption.Close()

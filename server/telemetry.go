@@ -43,6 +43,9 @@ func (s *Server) newTelemetry(q *queue.Queue) *telemetry.Telemetry {
 	if s.commits != nil {
 		options.Commits = s.commits
 	}
+	if s.replica != nil {
+		options.Replica = s.replica
+	}
 	if s.Role == RoleAll || s.Role == RoleWorker {
 		options.Slots = s.Deliveries
 	}

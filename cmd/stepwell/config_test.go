@@ -30,7 +30,7 @@ func TestReadConfig(t *testing.T) {
 		t.Errorf("defaults: %v (-want +got):\n%s", err, diff)
 	}
 	got, err = readConfig([]string{
-		"DATABASE_URL=postgres://u:p@h/d?sslmode=disable", "STEPWELL_DIRECT_DATABASE_URL=postgres://h/d", "STEPWELL_SCHEMA=other", "STEPWELL_LISTEN=:0",
+		"DATABASE_URL=postgres://u:p@h/d?sslmode=disable", "STEPWELL_DIRECT_DATABASE_URL=postgres://h/d", "STEPWELL_READ_DATABASE_URL=postgres://r/d", "STEPWELL_SCHEMA=other", "STEPWELL_LISTEN=:0",
 		"STEPWELL_API_KEY=0123456789abcd=f", "STEPWELL_TLS_CERT=/tls.crt", "STEPWELL_TLS_KEY=/tls.key",
 		"STEPWELL_TRUSTED_PROXIES=10.0.0.0/8,fd00::/8",
 		"STEPWELL_DEPLOYMENTS=shop=http://127.0.0.1:3000,blog=https://blog.test/app",
@@ -44,7 +44,7 @@ func TestReadConfig(t *testing.T) {
 		"STEPWELL_DATA_DIR=/data", "STEPWELL_LOG=JSON", "STEPWELL_LOG_LEVEL=debug", "UNRELATED=1",
 	})
 	want := config{Config: server.Config{
-		DatabaseURL: "postgres://u:p@h/d?sslmode=disable", DirectDatabaseURL: "postgres://h/d", Schema: "other", Listen: ":0",
+		DatabaseURL: "postgres://u:p@h/d?sslmode=disable", DirectDatabaseURL: "postgres://h/d", ReadDatabaseURL: "postgres://r/d", Schema: "other", Listen: ":0",
 		TLSCert: "/tls.crt", TLSKey: "/tls.key",
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
 		APIKey:         "0123456789abcd=f",

@@ -35,11 +35,11 @@ type server struct {
 	url string
 }
 
-// startServer starts a server on the database, and registers the deployment f.
-func startServer(t *testing.T, databaseURL string) *server {
+// startServer starts a server on the database, with other variables of its environment, and registers the deployment f.
+func startServer(t *testing.T, databaseURL string, env ...string) *server {
 	t.Helper()
 	s := &server{t: t}
-	s.Process, s.url = harness.StartFastServer(t, databaseURL, adminKey)
+	s.Process, s.url = harness.StartFastServer(t, databaseURL, adminKey, env...)
 	s.send(t.Context(), http.MethodPut, "/v1/deployments/f", map[string]string{"url": "http://127.0.0.1:9"}).
 		Want(t, http.StatusOK)
 	return s

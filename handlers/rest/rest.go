@@ -31,6 +31,7 @@ import (
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/cluster"
 	"github.com/stepwell-dev/stepwell/queue/egress"
 	"github.com/stepwell-dev/stepwell/starts/collection/collector"
 	"github.com/stepwell-dev/stepwell/starts/schedule/scheduler"
@@ -38,7 +39,7 @@ import (
 	"github.com/stepwell-dev/stepwell/why/overview"
 )
 
-// Server serves the native API. All fields except Allowed, Viewers, Version and Cell are required.
+// Server serves the native API. All fields except Allowed, Replica, Viewers, Version and Cell are required.
 type Server struct {
 	Log         *eventlog.Log
 	Streams     *read.Streams
@@ -64,7 +65,9 @@ type Server struct {
 	Allowed egress.Allowed
 	// Reader runs the queries that only read entities.
 	Reader pg.Querier
-	Logger *slog.Logger
+	// Replica answers reads that may be late; nil if there is none.
+	Replica *cluster.Replica
+	Logger  *slog.Logger
 	// Version is that of the program; empty if unknown.
 	Version string
 	// Cell is that of the server; empty for none.
@@ -182,7 +185,11 @@ func answerNothing(r *request, do func() error) error {
 	return r.NoContent(http.StatusNoContent)
 }
 
-// routes are the endpoints, each with the permission it needs.
+// handler answers a request.
+type handler func(*Server, *request) error
+
+// routes are the endpoints, each with the permission it needs, and with whether it may read from a replica: see
+// [mayBeLate] and [onceEnded].
 //
 // A new endpoint also needs an entry in openapi.yaml, a test that calls it, and a request in
 // handlers/matrix_requests_test.go, which tries every role on it. Then regenerate docs/api.md:
@@ -190,21 +197,21 @@ func answerNothing(r *request, do func() error) error {
 var routes = []struct {
 	pattern    string
 	permission auth.Permission
-	handle     func(*Server, *request) error
+	handle     handler
 }{
 	// Runs.
 	{"POST /runs", auth.Invoke, (*Server).startRun},
-	{"GET /runs", auth.Metadata, (*Server).listRuns},
-	{"GET /runs/count", auth.Metadata, (*Server).countRuns},
-	{"GET /search", auth.Metadata, (*Server).search},
+	{"GET /runs", auth.Metadata, mayBeLate((*Server).listRuns)},
+	{"GET /runs/count", auth.Metadata, mayBeLate((*Server).countRuns)},
+	{"GET /search", auth.Metadata, mayBeLate((*Server).search)},
 	{"GET /runs/needs", auth.Metadata, (*Server).countNeeds},
 	{"GET /runs/:id", auth.Any, (*Server).getRun},
 	{"GET /runs/:id/wait", auth.Any, (*Server).awaitRun},
-	{"GET /runs/:id/why", auth.Metadata, (*Server).explainRun},
+	{"GET /runs/:id/why", auth.Metadata, onceEnded((*Server).explainRun)},
 	{"GET /runs/:id/attributes", auth.Metadata, (*Server).getAttributes},
 	{"PATCH /runs/:id/attributes", auth.Write, (*Server).setAttributes},
-	{"GET /runs/:id/counts", auth.Metadata, (*Server).countRunParts},
-	{"GET /runs/:id/children", auth.Metadata, (*Server).listChildren},
+	{"GET /runs/:id/counts", auth.Metadata, onceEnded((*Server).countRunParts)},
+	{"GET /runs/:id/children", auth.Metadata, onceEnded((*Server).listChildren)},
 	{"POST /runs/:id/cancel", auth.Write, (*Server).cancelRun},
 	{"POST /runs/cancel", auth.Write, (*Server).cancelRuns},
 	{"POST /runs/:id/shred", auth.Admin, (*Server).shredRun},
@@ -217,54 +224,54 @@ var routes = []struct {
 	{"POST /runs/:id/call/stream", auth.Write, (*Server).writeStream},
 
 	// Parts of runs.
-	{"GET /runs/:id/steps", auth.Metadata, (*Server).listSteps},
+	{"GET /runs/:id/steps", auth.Metadata, onceEnded((*Server).listSteps)},
 	{"GET /runs/:id/steps/:stepId", auth.Metadata, (*Server).getStep},
 	{"POST /runs/:id/steps/:stepId/result", auth.Invoke, (*Server).endStep},
-	{"GET /hooks", auth.Metadata, (*Server).listHooks},
+	{"GET /hooks", auth.Metadata, mayBeLate((*Server).listHooks)},
 	{"GET /approvals", auth.Any, (*Server).listApprovals},
-	{"GET /runs/:id/hooks", auth.Metadata, (*Server).listRunHooks},
+	{"GET /runs/:id/hooks", auth.Metadata, onceEnded((*Server).listRunHooks)},
 	{"GET /runs/:id/hooks/:hookId", auth.Metadata, (*Server).getHook},
 	{"POST /hooks/:token/resume", auth.Invoke, (*Server).resumeByToken},
 	{"POST /runs/:id/hooks/:hookId/resume", auth.Invoke, (*Server).resumeHook},
 	{"POST /runs/:id/inbox/:name", auth.Invoke, (*Server).sendMessage},
 	{"GET /runs/:id/store", auth.Read, (*Server).getStore},
 	{"GET /runs/:id/store/:key", auth.Read, (*Server).getStoreValue},
-	{"GET /waits", auth.Metadata, (*Server).listOpenWaits},
-	{"GET /runs/:id/waits", auth.Metadata, (*Server).listWaits},
+	{"GET /waits", auth.Metadata, mayBeLate((*Server).listOpenWaits)},
+	{"GET /runs/:id/waits", auth.Metadata, onceEnded((*Server).listWaits)},
 	{"GET /runs/:id/streams", auth.Metadata, (*Server).listStreams},
 	{"GET /runs/:id/streams/:name", auth.Read, (*Server).listChunks},
 	{"GET /runs/:id/streams/:name/tail", auth.Read, (*Server).tailStream},
 
 	// Events.
-	{"GET /runs/:id/events", auth.Metadata, (*Server).listRunEvents},
+	{"GET /runs/:id/events", auth.Metadata, onceEnded((*Server).listRunEvents)},
 	{"GET /runs/:id/events/stream", auth.Metadata, (*Server).followRun},
 	{"GET /runs/:id/events/:seq", auth.Metadata, (*Server).getEvent},
 	{"GET /runs/:id/events/:seq/payload", auth.Read, (*Server).getPayload},
-	{"GET /runs/:id/timeline", auth.Metadata, (*Server).getTimeline},
-	{"GET /runs/:id/timeline/names", auth.Metadata, (*Server).getTimelineNames},
+	{"GET /runs/:id/timeline", auth.Metadata, onceEnded((*Server).getTimeline)},
+	{"GET /runs/:id/timeline/names", auth.Metadata, onceEnded((*Server).getTimelineNames)},
 	{"GET /runs/:id/graph", auth.Metadata, (*Server).getRunGraph},
 	{"GET /events", auth.Metadata, (*Server).listEvents},
 	{"GET /events/stream", auth.Metadata, (*Server).followEvents},
 	{"GET /live", auth.Any, (*Server).followLive},
 
 	// The archive.
-	{"GET /archive/runs", auth.Metadata, (*Server).listArchived},
-	{"GET /archive/runs/:id", auth.Metadata, (*Server).getArchived},
+	{"GET /archive/runs", auth.Metadata, mayBeLate((*Server).listArchived)},
+	{"GET /archive/runs/:id", auth.Metadata, mayBeLate((*Server).getArchived)},
 	{"GET /archive/runs/:id/events", auth.Metadata, (*Server).listArchivedEvents},
 
 	// Statistics.
-	{"GET /stats/runs", auth.Metadata, (*Server).statsOfRuns},
-	{"GET /stats/steps", auth.Metadata, (*Server).statsOfSteps},
-	{"GET /stats/failures", auth.Metadata, (*Server).statsOfFailures},
-	{"GET /failures", auth.Metadata, (*Server).listFailures},
-	{"GET /workflows", auth.Metadata, (*Server).listWorkflows},
+	{"GET /stats/runs", auth.Metadata, mayBeLate((*Server).statsOfRuns)},
+	{"GET /stats/steps", auth.Metadata, mayBeLate((*Server).statsOfSteps)},
+	{"GET /stats/failures", auth.Metadata, mayBeLate((*Server).statsOfFailures)},
+	{"GET /failures", auth.Metadata, mayBeLate((*Server).listFailures)},
+	{"GET /workflows", auth.Metadata, mayBeLate((*Server).listWorkflows)},
 
 	{"GET /stats/now", auth.Metadata, (*Server).gauges},
 	{"GET /attention", auth.Metadata, (*Server).attention},
 
 	// Signals.
 	{"POST /signals/:name", auth.Invoke, (*Server).postSignal},
-	{"GET /signals", auth.Metadata, (*Server).listSignals},
+	{"GET /signals", auth.Metadata, mayBeLate((*Server).listSignals)},
 
 	// Flows.
 	{"GET /flows", auth.Metadata, (*Server).listFlows},
@@ -343,8 +350,8 @@ var routes = []struct {
 	{"DELETE /signing-keys/:id", auth.Admin, (*Server).deleteSigningKey},
 
 	// Messages.
-	{"GET /messages", auth.Metadata, (*Server).listMessages},
-	{"GET /messages/count", auth.Metadata, (*Server).countMessages},
+	{"GET /messages", auth.Metadata, mayBeLate((*Server).listMessages)},
+	{"GET /messages/count", auth.Metadata, mayBeLate((*Server).countMessages)},
 	{"POST /messages/retry", auth.Write, (*Server).retryMessages},
 	{"POST /messages/discard", auth.Write, (*Server).discardMessages},
 	{"GET /messages/:id", auth.Metadata, (*Server).getMessage},

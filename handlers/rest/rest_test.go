@@ -44,7 +44,7 @@ type api struct {
 	routes []*echo.Route
 }
 
-func newAPI(t testing.TB) api {
+func newAPI(t testing.TB, change ...func(*handlers.Options)) api {
 	t.Helper()
 	pool := testdb.Connect(t, testdb.Indexed(t))
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -54,10 +54,14 @@ func newAPI(t testing.TB) api {
 	streams := read.NewStreams(pool, hub, time.Now)
 	draining, drain := context.WithCancel(context.Background())
 	t.Cleanup(drain)
-	server := handlers.New(handlers.Options{
+	options := handlers.Options{
 		Pool: pool, Log: log, Streams: streams, Queue: q, Open: true, Logger: logger,
 		Stopping: context.Background(), Draining: draining,
-	})
+	}
+	for _, c := range change {
+		c(&options)
+	}
+	server := handlers.New(options)
 	return api{
 		log: log, streams: streams, queue: q, pool: pool, hub: hub, drain: drain,
 		Handler: checkContract(t, server), routes: server.Routes(),

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/cluster"
 )
 
 const (
@@ -162,6 +163,36 @@ func commitMetrics(p CommitProbe) []prometheus.Collector {
 		gauge("stepwell_feed_lag_seconds",
 			"How far followers of a project's events are behind, because a transaction is open.",
 			func() float64 { return p.FeedLag().Seconds() }),
+	}
+}
+
+// Replica is the part of [github.com/stepwell-dev/stepwell/queue/cluster.Replica] that is reported.
+type Replica interface {
+	Lag() time.Duration
+	Problem() error
+	Answers(a cluster.Answer) int64
+}
+
+// replicaMetrics report how reads that may be late are answered.
+func replicaMetrics(r Replica) []prometheus.Collector {
+	answers := func(from string, a cluster.Answer) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "stepwell_replica_reads_total", Help: "Reads that may be late, by where they were answered from.",
+			ConstLabels: prometheus.Labels{"from": from},
+		}, func() float64 { return float64(r.Answers(a)) })
+	}
+	return []prometheus.Collector{
+		gauge("stepwell_replica_used", "1 if the replica is read from, 0 if the primary is in its place.", func() float64 {
+			if r.Problem() != nil {
+				return 0
+			}
+			return 1
+		}),
+		gauge("stepwell_replica_lag_seconds", "How far the replica is behind at most.",
+			func() float64 { return r.Lag().Seconds() }),
+		answers("replica", cluster.FromReplica),
+		answers("primary_after_failure", cluster.FailedThere),
+		answers("primary", cluster.NotThere),
 	}
 }
 

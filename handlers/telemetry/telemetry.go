@@ -28,6 +28,8 @@ type Options struct {
 	ShareWaits func() (n int64, waited time.Duration)
 	// Commits tells how well commits succeed; nil if nothing measures it, as in function mode.
 	Commits CommitProbe
+	// Replica is the one for reads that may be late; nil if there is none.
+	Replica Replica
 	// Slots is how many deliveries may be in progress at once; 0 if the server delivers nothing all the time.
 	Slots int
 	// Traces is nil to disable tracing.
@@ -71,6 +73,9 @@ func New(o Options) *Telemetry {
 	}, func() float64 { return float64(rescue.Panics()) }))
 	if o.Commits != nil {
 		t.registry.MustRegister(commitMetrics(o.Commits)...)
+	}
+	if o.Replica != nil {
+		t.registry.MustRegister(replicaMetrics(o.Replica)...)
 	}
 	if o.Slots > 0 { // if about as many deliveries are in progress for long, their functions hang
 		t.registry.MustRegister(gauge("stepwell_delivery_slots", "Deliveries that may be in progress at once.",

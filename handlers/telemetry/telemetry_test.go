@@ -28,6 +28,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 	"github.com/stepwell-dev/stepwell/queue"
+	"github.com/stepwell-dev/stepwell/queue/cluster"
 )
 
 // fakePoolStat is an idle pool.
@@ -41,6 +42,13 @@ func (fakePoolStat) AcquireCount() int64            { return 7 }
 func (fakePoolStat) AcquireDuration() time.Duration { return 1500 * time.Millisecond }
 func (fakePoolStat) EmptyAcquireCount() int64       { return 1 }
 func (fakePoolStat) CanceledAcquireCount() int64    { return 0 }
+
+// fakeReplica is a replica that is too far behind.
+type fakeReplica struct{}
+
+func (fakeReplica) Lag() time.Duration             { return time.Minute }
+func (fakeReplica) Problem() error                 { return errors.New("too far behind") }
+func (fakeReplica) Answers(a cluster.Answer) int64 { return int64(a) }
 
 // clock is a fake clock.
 type clock struct{ at atomic.Int64 }
@@ -56,7 +64,7 @@ func newTelemetry(options ...func(*Options)) *Telemetry {
 			return queue.Gauges{BlockedRuns: map[string]int64{"diverged": 1}, OpenRuns: map[entities.RunStatus]int64{entities.RunPending: 0, entities.RunRunning: 3}}, nil
 		},
 		Pool:       func() PoolStat { return fakePoolStat{} },
-		ShareWaits: func() (int64, time.Duration) { return 3, 2500 * time.Millisecond }, Now: (&clock{}).now, Commits: fakeCommits{},
+		ShareWaits: func() (int64, time.Duration) { return 3, 2500 * time.Millisecond }, Now: (&clock{}).now, Commits: fakeCommits{}, Replica: fakeReplica{},
 		Build:           Build{"v1", "3f20b23", "go1.26"},
 		CertificateEnds: func() time.Time { return time.Unix(1_800_000_000, 0) }, ArchiveFailures: func() int64 { return 2 },
 	}

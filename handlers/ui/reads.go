@@ -38,6 +38,8 @@ type head struct {
 	Status int `json:"status"`
 	// RetryAfter is the header with this name.
 	RetryAfter string `json:"retryAfter,omitempty"`
+	// ReplicaLag is the header Stepwell-Replica-Lag.
+	ReplicaLag string `json:"replicaLag,omitempty"`
 }
 
 // reads answers with several reads of a project's API in one request: ?read=/v1/runs&read=/v1/attention. Each is
@@ -132,7 +134,9 @@ func (w *answer) WriteHeader(status int) {
 	if kind != echo.MIMEApplicationJSON && status != http.StatusNoContent {
 		status, w.failed = max(status, http.StatusNotAcceptable), errNoJSON
 	}
-	line, _ := json.Marshal(head{w.n, status, w.header.Get(echo.HeaderRetryAfter)}) // texts and numbers
+	line, _ := json.Marshal(head{
+		w.n, status, w.header.Get(echo.HeaderRetryAfter), w.header.Get(incoming.ReplicaLag),
+	}) // texts and numbers
 	w.all.mu.Lock()
 	w.write(append(bytes.TrimSuffix(line, []byte("}")), `,"body":`...))
 }
