@@ -4,13 +4,29 @@ import { Answers } from "./lib/answers";
 import { fill } from "./lib/path";
 import { Problem, problemOf } from "./lib/problem";
 import { groupsOf, Lines, queryOfReads } from "./lib/together";
-import { clock } from "./clock";
+import { clock, lag } from "./clock";
 
 // base is the path below which browsers reach the server, without a slash at its end.
 export const base = document.querySelector<HTMLMetaElement>('meta[name="stepwell-base"]')?.content ?? "";
 
 // server is the address of the API, for programs.
 export const server = location.origin + base;
+
+// late has how many milliseconds the answers to a reading may lack, by its signal.
+const late = new WeakMap<AbortSignal, number>();
+
+// lateBy returns how many milliseconds the answers may lack that came for a signal since it was last called.
+export function lateBy(signal: AbortSignal): number {
+  const ms = late.get(signal) ?? 0;
+  late.delete(signal);
+  return ms;
+}
+
+// observeLag takes what an answer says of how late it is.
+function observeLag(header: string | null, signal?: AbortSignal): void {
+  lag.observe(header, performance.now());
+  if (header && signal) late.set(signal, Math.max(late.get(signal) ?? 0, Number.parseFloat(header) * 1000 || 0));
+}
 
 export type Operation = keyof Api & string;
 
@@ -134,6 +150,7 @@ async function sendTogether(project: string, reads: Read[]): Promise<void> {
   const take = (text: string, lines: Lines) => {
     for (const line of lines.push(text)) {
       const r = reads[line.n]!;
+      observeLag(line.replicaLag ?? null, r.signal);
       open.delete(r);
       if (line.status < 300) r.done(line.body as never);
       else r.fail(problemOf(line.status, JSON.stringify(line.body), line.retryAfter ?? null));
@@ -251,6 +268,7 @@ async function send<T>(address: string, method: string, r: Sending, take: (answe
     });
     clearTimeout(timer);
     clock.observe(answer.headers.get("Date"));
+    observeLag(answer.headers.get("Stepwell-Replica-Lag"), r.signal);
     if (!answer.ok) throw problemOf(answer.status, await answer.text(), answer.headers.get("Retry-After"));
     return await take(answer);
   } catch (err) {

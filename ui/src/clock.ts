@@ -1,8 +1,10 @@
-// The time as the server has it: a browser's clock may be wrong.
+// The time as the server has it: a browser's clock may be wrong. And how far behind it its answers are.
 import { signal } from "@preact/signals";
+import { Lag } from "./lib/lag";
 import { ServerTime } from "./lib/servertime";
 
 const time = new ServerTime();
+export const lag = new Lag();
 
 export const clock = {
   // now returns the server's time in milliseconds, up to about a second late.

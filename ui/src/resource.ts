@@ -2,7 +2,7 @@
 import { effect, signal, useSignal, type Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { LiveTopic } from "./api.gen";
-import { recall } from "./api";
+import { lateBy, recall } from "./api";
 import { clock } from "./clock";
 import { asksForKey, isTemporary, type Problem } from "./lib/problem";
 import { Reader, type Listener, type Surroundings } from "./lib/reader";
@@ -51,6 +51,7 @@ const surroundings: Surroundings = {
     const timer = window.setTimeout(act, ms);
     return () => clearTimeout(timer);
   },
+  late: lateBy,
   random: Math.random,
 };
 

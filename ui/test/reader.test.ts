@@ -8,6 +8,7 @@ class Page {
   now = 0;
   isHidden = false;
   isSignedOut = false;
+  late = 0;
   // What happened: readings with their time, and what became of them.
   readonly log: string[] = [];
   private timers = new Map<object, { at: number; act: () => void }>();
@@ -22,7 +23,7 @@ class Page {
       }),
       every,
       {
-        hidden: () => this.isHidden, signedOut: () => this.isSignedOut, random: () => 0.5,
+        hidden: () => this.isHidden, signedOut: () => this.isSignedOut, random: () => 0.5, late: () => this.late,
         after: (ms, act) => {
           const timer = {};
           this.timers.set(timer, { at: this.now + ms, act });
@@ -252,4 +253,31 @@ test("what has stopped tells nothing, and plans nothing", async () => {
   p.reader.changed();
   p.pass(60_000);
   assert.deepEqual(p.since(), []);
+});
+
+test("what was late is read once more, and then what changes", async () => {
+  const page = new Page(0);
+  page.late = 2000;
+  page.reader.begin();
+  await page.answer(1);
+  page.since();
+  page.pass(2999);
+  assert.deepEqual(page.since(), []);
+  page.pass(1);
+  await page.answer(2);
+  assert.deepEqual(page.since(), ["reading", "read at 3000", "shows 2", "rests"]);
+  page.pass(60_000);
+  assert.deepEqual(page.since(), [], "it lacks nothing that a live connection does not tell");
+  page.reader.changed();
+  page.pass(2000);
+  await page.answer(3);
+  assert.equal(page.since().includes("shows 3"), true);
+  page.pass(2000);
+  page.reader.changed(); // just before the repetition, which may lack this
+  page.pass(1000);
+  await page.answer(4);
+  page.pass(3000);
+  await page.answer(5);
+  assert.deepEqual(page.since().filter((l) => l.startsWith("shows")), ["shows 4", "shows 5"]);
+  page.reader.stop();
 });

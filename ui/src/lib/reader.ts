@@ -8,6 +8,8 @@ export interface Surroundings {
   signedOut: () => boolean;
   // Acts after some milliseconds, unless the function that it returns is called before.
   after: (ms: number, act: () => void) => () => void;
+  // How many milliseconds the answers to a reading may lack, that was given the signal; 0 if they lack nothing.
+  late: (signal: AbortSignal) => number;
   // A number from 0 to 1.
   random: () => number;
 }
@@ -36,6 +38,7 @@ export class Reader<T> {
   private failures = 0;
   private problem = false;
   private stale: Stale = "no"; // something has changed: a reading is planned, or waits until the page is shown
+  private repeats = false; // the reading is for what the last one may have lacked, and nothing has changed since
   private cancelNext = nothing;
   private cancelStale = nothing;
 
@@ -56,15 +59,36 @@ export class Reader<T> {
     this.cancelNext();
     this.cancelStale();
     this.stale = "no";
+    this.repeats = false;
     this.again ||= this.busy;
     if (!this.busy && !this.control.signal.aborted) void this.once();
   }
 
   // changed reads soon, as what was read is no longer true. What weighs more is read later.
   changed(weight = 1): void {
-    if (!this.begun || this.stale !== "no") return;
+    if (!this.begun) return;
+    this.repeats = false;
+    this.soon((soonest + spread * this.page.random()) * weight);
+  }
+
+  // soon reads in some milliseconds, or when the page is shown, unless a reading is planned.
+  private soon(ms: number): void {
+    if (this.stale !== "no") return;
     this.stale = this.page.hidden() ? "hidden" : "planned";
-    if (this.stale === "planned") this.cancelStale = this.page.after((soonest + spread * this.page.random()) * weight, () => this.read());
+    if (this.stale !== "planned") return;
+    this.cancelStale = this.page.after(ms, () => {
+      const repeats = this.repeats;
+      this.read();
+      this.repeats = repeats;
+    });
+  }
+
+  // complete reads once more what was late: no live connection tells what happened before it was read.
+  private complete(): void {
+    const late = this.page.late(this.control.signal);
+    if (late === 0 || this.repeats || this.stale !== "no") return;
+    this.repeats = true;
+    this.soon(late + soonest);
   }
 
   // pace changes how often it reads. A failed reading is repeated when it is due.
@@ -113,6 +137,7 @@ export class Reader<T> {
       this.problem = false;
       this.failures = 0;
       this.listener.read(data);
+      this.complete();
       return 0;
     } catch (err) {
       return this.control.signal.aborted ? 0 : this.fail(err instanceof Problem ? err : new Problem(-1, "page", String(err)));

@@ -7,6 +7,7 @@ export interface Line {
   n: number;
   status: number;
   retryAfter?: string;
+  replicaLag?: string;
   body: unknown;
 }
 

@@ -4,6 +4,7 @@ import { useSignal } from "@preact/signals";
 import { useLayoutEffect } from "preact/hooks";
 import { useApprovals, waiting } from "../approvals";
 import { attention, useAttention } from "../attention";
+import { lag, tick } from "../clock";
 import { numbers } from "../lib/attention";
 import { connection, mostWithheld, paused, togglePause, withheld } from "../live";
 import { quote } from "../lib/shell";
@@ -77,7 +78,7 @@ export function Frame({ children }: { children: ComponentChildren }) {
       <a class="skip" href="#content">Skip to the page</a>
       <TopBar />
       <Side wants={wants} />
-      <div id="content" tabIndex={-1}><Paused />{children}</div>
+      <div id="content" tabIndex={-1}><Paused /><Behind />{children}</div>
       {helpOpen.value && <Help />}
       {paletteOpen.value && <Palette />}
     </div>
@@ -125,6 +126,13 @@ function Paused() {
       {operator.value && <p>Resume it: <code>{resume}</code> <Copy text={resume} what="the command" /></p>}
     </section>
   );
+}
+
+// Behind says that lists lack what happened in the last seconds. It asks anew with every tick of the clock.
+function Behind() {
+  const seconds = tick.value && lag.shown(performance.now());
+  if (!seconds) return null;
+  return <p class="behind quiet" role="status">Lists and statistics may be {seconds} s behind: they are read from a replica of the database.</p>;
 }
 
 // isHere reports whether an entry is that of the page. A filter that no entry has is one of its page.
