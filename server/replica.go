@@ -14,8 +14,8 @@ import (
 )
 
 // errNoReplica is the error of a replica that could not be watched.
-var errNoReplica = errors.New("STEPWELL_READ_DATABASE_URL: a server in function mode does nothing between requests, so it" +
-	" cannot tell how far a replica is behind: leave it out")
+var errNoReplica = errors.New("STEPWELL_READ_DATABASE_URL: a server in function mode does nothing between requests," +
+	" so it cannot tell how far a replica is behind: leave it out")
 
 // openReplica opens the replica for reads that may be late, if there is one and the server has any such reads. It need
 // not be there yet.
@@ -37,7 +37,8 @@ func (s *Server) openReplica(ctx context.Context) error {
 	return nil
 }
 
-// readOnly makes the sessions of a pool unable to write, wherever it leads, and lets a node that is away be noticed soon.
+// readOnly makes the sessions of a pool unable to write, wherever it leads, and lets a node that is away be noticed
+// soon.
 func readOnly(c *pgxpool.Config) {
 	c.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
 	if c.ConnConfig.ConnectTimeout == 0 {

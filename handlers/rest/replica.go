@@ -15,8 +15,8 @@ import (
 // replica, and from the primary if that does not answer, or refuses. What its client may do was read from the primary.
 func mayBeLate(handle handler) handler { return inTurn(handle, handle) }
 
-// onceEnded is a route about a run that reads from the replica if the run has ended there: then nothing of it changes any
-// more. Functions are answered from the primary at once, because the runs of calls have not ended.
+// onceEnded is a route about a run that reads from the replica if the run has ended there: then nothing of it changes
+// any more. Functions are answered from the primary at once, because the runs of calls have not ended.
 func onceEnded(handle handler) handler {
 	late := inTurn(func(s *Server, r *request) error {
 		id := r.runID()
@@ -43,8 +43,8 @@ func onceEnded(handle handler) handler {
 // errNotEnded is the error of a read from the replica that is for the primary.
 var errNotEnded = errors.New("the run has not ended in the replica")
 
-// inTurn lets there read from the replica, and then here from the primary if there is no replica, or its answer would be
-// an error.
+// inTurn lets there read from the replica, and then here from the primary if there is no replica, or its answer would
+// be an error.
 func inTurn(there, here handler) handler {
 	return func(s *Server, r *request) error {
 		if s.Replica == nil {

@@ -36,8 +36,8 @@ var (
 // Replica is a copy of the database that is kept by Postgres, for reads that may be a little late.
 //
 // How late it is, it tells by the newest heartbeat of a server that it has: what was committed before that, it has too.
-// The functions of Postgres do not tell: the time of the last replayed transaction grows old on an idle primary, and the
-// places in the log that only the primary and the replica together could compare need privileges.
+// The functions of Postgres do not tell: the time of the last replayed transaction grows old on an idle primary, and
+// the places in its log are bytes, not seconds.
 type Replica struct {
 	pool, primary *pgxpool.Pool
 	// schema fails if the replica does not have the tables of this program.
@@ -92,8 +92,8 @@ func (r *Replica) Problem() error {
 }
 
 // Read calls read with a context whose reads are the replica's, and how far that is behind at most. It reports false if
-// the replica is not read from, or has failed: then the primary must be asked. A refusal counts as a failure, because the
-// replica may lack what was asked for.
+// the replica is not read from, or has failed: then the primary must be asked. A refusal counts as a failure, because
+// the replica may lack what was asked for.
 func (r *Replica) Read(ctx context.Context, read func(ctx context.Context, lag time.Duration) error) bool {
 	lag := r.Lag()
 	if r.Problem() != nil {
