@@ -62,9 +62,10 @@ func (e *Engine) command(
 	if err != nil {
 		return nil, err
 	}
-	with := &commanding{follows: follows != nil, Delivery: queue.Delivery{
-		Project: c.Project, RunID: c.RunID, Work: message.WorkRun, Lease: c.Invocation,
-	}}
+	with := &commanding{
+		Delivery: queue.Delivery{Project: c.Project, RunID: c.RunID, Work: message.WorkRun, Lease: c.Invocation},
+		follows:  follows != nil, here: e.queue.IsNewCallHere(c.Invocation, e.log.Now()),
+	}
 	if len(plan.Requests) > 0 {
 		with.by = follows
 	}
@@ -103,6 +104,8 @@ type commanding struct {
 	// writes; nil if it only extends the lease.
 	follows bool
 	by      *queue.Copy
+	// here is set for a new call to an app in this process.
+	here bool
 }
 
 // Lock checks the lease, and that no other copy of the call has written something that this one does not know.
@@ -123,11 +126,12 @@ func (c *commanding) Lock(b *pgx.Batch) func([]eventlog.Request) error {
 // StartNext starts no invocation: this one is under way.
 func (*commanding) StartNext(*pgx.Batch, bool) func() *eventlog.InlineStart { return nil }
 
-// AddTo extends the lease. The end of the run deletes its work.
+// AddTo extends the lease, unless that is as good as new. The end of the run deletes its work.
 func (c *commanding) AddTo(s *pg.Conditional, o eventlog.Outlook) {
-	if o.Ended {
+	again := o.Wakes && !c.follows
+	if o.Ended || c.here && !again {
 		c.RequireLease(s, "", c.by)
 	} else {
-		c.KeepIf(s, o.Wakes && !c.follows, c.by, o.Events)
+		c.KeepIf(s, again, c.by, o.Events)
 	}
 }

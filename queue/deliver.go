@@ -19,7 +19,6 @@ import (
 	"github.com/stepwell-dev/stepwell/capacity/share"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/backoff"
-	"github.com/stepwell-dev/stepwell/entities/inproc"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/rescue"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
@@ -411,7 +410,7 @@ func (w *deliverer) send(req *http.Request, d Delivery, body []byte) (*http.Resp
 	}
 	if d.IsEmbedded() { // and so it is hosted here
 		defer d.startSlot.call().Stop()
-		return inproc.Transport{Handler: w.queue.hosted.Calls}.RoundTrip(req)
+		return w.queue.hosted.call(req, d)
 	}
 	if err := w.options.Signer.sign(req, d.Project, body); err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/entities/inproc"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/pg"
 )
@@ -42,6 +43,27 @@ type Hosted struct {
 	Calls http.Handler
 
 	adopted sync.Map // of time.Time, by the deployments of other builds
+	calls   sync.Map // of time.Time, by the leases of calls under way: when they were claimed
+}
+
+// call calls the app.
+func (h *Hosted) call(req *http.Request, d Delivery) (*http.Response, error) {
+	if d.UnreachedCount == 0 {
+		h.calls.Store(d.Lease, d.ClaimedAt)
+		defer h.calls.Delete(d.Lease)
+	}
+	return inproc.Transport{Handler: h.Calls}.RoundTrip(req)
+}
+
+// IsNewCallHere reports whether this process is making the call with the lease to the app in it, and has claimed it
+// less than [keptBefore] ago. Then commands of the call have nothing to change in its message: its lease need not be
+// restarted, and it has no copies, since there is no proxy in between; see [Copy].
+func (q *Queue) IsNewCallHere(lease string, now time.Time) bool {
+	if q.hosted == nil {
+		return false
+	}
+	at, ok := q.hosted.calls.Load(lease)
+	return ok && now.Sub(at.(time.Time)) < keptBefore
 }
 
 // Host makes this process do the work of an app that is in it. It must be called before the worker starts, once.

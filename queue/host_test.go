@@ -3,8 +3,10 @@ package queue
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -125,5 +127,48 @@ func TestEmbeddedDeploymentsAreChecked(t *testing.T) {
 	} {
 		_, err := r.Register(t.Context(), project, d)
 		testdb.WantError(t, name, err, entities.ErrInvalid)
+	}
+}
+
+// TestNewCallsHere: of the calls to the app in this process, those are new whose leases are, as long as they are made,
+// unless the app could not be reached before.
+func TestNewCallsHere(t *testing.T) {
+	t.Parallel()
+	claimed := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, c := range []struct {
+		lease     string
+		age       time.Duration
+		unreached int
+		want      bool
+	}{
+		{"own", 0, 0, true},
+		{"own", keptBefore - time.Millisecond, 0, true},
+		{"own", keptBefore, 0, false},
+		{"own", 0, 1, false},
+		{"other", 0, 0, false},
+	} {
+		var q Queue
+		now, called := claimed.Add(c.age), false
+		q.Host(&Hosted{Calls: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			called = true
+			if got := q.IsNewCallHere(c.lease, now); got != c.want {
+				t.Errorf("%+v: got %t", c, got)
+			}
+		})})
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, embeddedURL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := q.hosted.call(req, Delivery{Lease: "own", ClaimedAt: claimed, UnreachedCount: c.unreached})
+		if err != nil || !called {
+			t.Fatalf("called: %t, %v", called, err)
+		}
+		_ = resp.Body.Close()
+		if q.IsNewCallHere("own", now) {
+			t.Errorf("%+v: the call is over", c)
+		}
+	}
+	if new(Queue).IsNewCallHere("own", claimed) {
+		t.Error("a process without an app makes no such call")
 	}
 }
