@@ -30,6 +30,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/inproc"
+	"github.com/stepwell-dev/stepwell/entities/token"
 	"github.com/stepwell-dev/stepwell/handlers/telemetry"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/queue"
@@ -115,7 +116,7 @@ func Start(ctx context.Context, c Config, app App) (*Server, error) {
 	s := &Server{app: app, grace: o.Grace, ended: make(chan struct{})}
 	o.Grace += lastAnswers
 	s.server = &server.Server{Options: o}
-	s.client = &http.Client{Transport: transport{o.APIKey, inproc.Transport{Handler: http.HandlerFunc(s.serve)}}}
+	s.client = &http.Client{Transport: transport{o.APIKey, s, inproc.Transport{Handler: http.HandlerFunc(s.serve)}}}
 	address := queue.EmbeddedScheme + app.Name()
 	deployment, registration, err := app.Registration(address)
 	if err != nil {
@@ -198,8 +199,16 @@ func (s *Server) register(ctx context.Context, deployment string, registration [
 
 // transport authenticates the requests of this process that have no credential of their own, as those during a call do.
 type transport struct {
-	key  string
-	next http.RoundTripper
+	key    string
+	server *Server
+	next   http.RoundTripper
+}
+
+// Exchange carries out commands of a call to the app, as the API does for a request, and returns its answer. If it
+// fails, the API says why: the same request may follow. The app looks for this method.
+func (t transport) Exchange(ctx context.Context, run, call string, after int64, commands []byte) ([]byte, error) {
+	of := token.Call{Project: entities.DefaultProject, RunID: entities.RunID(run), Invocation: call}
+	return t.server.server.Exchange(ctx, of, after, commands) //nolint:wrapcheck // the API wraps it
 }
 
 // RoundTrip implements [http.RoundTripper].

@@ -35,6 +35,14 @@ type callHost struct {
 	run    string // path of the run
 	header http.Header
 	lost   func(cause error) // ends the steps of the call
+	// exchange carries out commands without a request; nil if the server is not in this process.
+	exchange func(ctx context.Context, after int64, commands []byte) ([]byte, error)
+}
+
+// exchanger is the transport of a server in the same process. Exchange carries out what would be a request with the
+// commands of a call, and returns its answer.
+type exchanger interface {
+	Exchange(ctx context.Context, run, call string, after int64, commands []byte) ([]byte, error)
 }
 
 // newHost returns the host of a call; nil if it cannot be reached.
@@ -47,7 +55,13 @@ func (a *App) newHost(c call, lost func(error)) *callHost {
 	if err != nil || c.Token == "" {
 		return nil
 	}
-	return &callHost{client, apiPath("runs", c.Run.ID), http.Header{"Stepwell-Invocation": {c.Invocation}}, lost}
+	h := &callHost{client, apiPath("runs", c.Run.ID), http.Header{"Stepwell-Invocation": {c.Invocation}}, lost, nil}
+	if x, ok := a.serving.http.Transport.(exchanger); ok {
+		h.exchange = func(ctx context.Context, after int64, commands []byte) ([]byte, error) {
+			return x.Exchange(ctx, c.Run.ID, c.Invocation, after, commands)
+		}
+	}
+	return h
 }
 
 // Commit implements engine.Host. Its requests can be repeated, since commands are idempotent.
@@ -57,10 +71,14 @@ func (h *callHost) Commit(ctx context.Context, a engine.Answer, after int64) (ev
 		Events []loggedEvent
 		More   bool
 	}
-	err = h.do(ctx, apiRequest{
+	r := apiRequest{
 		method: http.MethodPost, path: h.run + "/commands", query: url.Values{"after": {strconv.FormatInt(after, 10)}},
 		body: answer{Commands: orEmpty(a.Commands), Open: a.Open},
-	}, &page)
+	}
+	if h.exchange != nil {
+		r.direct = func(ctx context.Context, body []byte) ([]byte, error) { return h.exchange(ctx, after, body) }
+	}
+	err = h.do(ctx, r, &page)
 	if err != nil {
 		return nil, err
 	}

@@ -26,9 +26,9 @@ type keptCall struct {
 
 // keep tells servers that a call is worked on, until end. The context that it returns ends when the answer is not
 // wanted any more, and with the request's if that ends because the app is stopped. Without a server that offers it, the
-// context is the request's.
+// context is the request's; so it is with a server in the same process, with which the app would end.
 func (a *App) keep(r *http.Request, c call) (ctx context.Context, k *keptCall) {
-	if !slices.Contains(c.Server.Features, "answer") {
+	if !slices.Contains(c.Server.Features, "answer") || a.serving.server == EmbeddedServer {
 		return r.Context(), nil
 	}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))

@@ -55,6 +55,8 @@ type apiRequest struct {
 	poll         time.Duration // how long the server waits before it answers; 0 if it is no long poll
 	sealed       bool          // payloads in the answer stay as they are
 	uncertain    bool          // an earlier attempt may have acted
+	// direct is tried first; if it fails, the request says what is wrong. It is nil if there is only the request.
+	direct func(ctx context.Context, body []byte) (answer []byte, err error)
 }
 
 // do sends a request, and decodes the answer into a value unless that is nil. It repeats the request if there is no
@@ -70,6 +72,13 @@ func (c *Client) do(ctx context.Context, r apiRequest, into any) error {
 		if body, err = c.sealRequest(r, body); err != nil {
 			return err
 		}
+	}
+	if r.direct != nil {
+		answer, err := r.direct(ctx, body)
+		if err == nil {
+			return c.decode(r, answer, into)
+		}
+		r.uncertain = true
 	}
 	for failures := 0; ; {
 		err := c.once(ctx, r, body, into)
@@ -100,6 +109,11 @@ func (c *Client) once(ctx context.Context, r apiRequest, body []byte, into any) 
 	if len(answer) > longestAnswer {
 		return fmt.Errorf("the answer of %s is larger than %d bytes", c.base.Redacted(), longestAnswer)
 	}
+	return c.decode(r, answer, into)
+}
+
+// decode decodes the answer to a request into a value, unless that is nil.
+func (c *Client) decode(r apiRequest, answer []byte, into any) (err error) {
 	if into == nil {
 		return nil
 	}

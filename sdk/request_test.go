@@ -73,6 +73,44 @@ func TestRequestsAreRepeated(t *testing.T) {
 	}
 }
 
+// TestRequestsGoDirectly: no request is sent if there is a way without; if that fails, the request says what is wrong.
+func TestRequestsGoDirectly(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		direct    error
+		answer    http.HandlerFunc
+		sent      int
+		status    int
+		uncertain bool
+	}{
+		"a success":             {nil, status(500, ""), 0, 0, false},
+		"a failure":             {errors.New("not at hand"), success, 1, 0, false},
+		"a failure and refusal": {errors.New("refused"), status(404, ""), 1, 404, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, called := &answers{list: []http.HandlerFunc{test.answer}}, 0
+			var got struct{ OK bool }
+			err := newTestClient(t, a).do(t.Context(), apiRequest{
+				method: http.MethodPost, path: "/v1/x", body: map[string]int{"n": 1},
+				direct: func(_ context.Context, body []byte) ([]byte, error) {
+					if called++; string(body) != `{"n":1}` {
+						t.Errorf("got the body %s", body)
+					}
+					return []byte(`{"ok":true}`), test.direct
+				},
+			}, &got)
+			e := &APIError{}
+			if errors.As(err, &e) != (test.status != 0) || e.Status != test.status || e.Uncertain != test.uncertain {
+				t.Errorf("got %v", err)
+			}
+			if called != 1 || a.n != test.sent || (err == nil) != got.OK {
+				t.Errorf("called %d times, sent %d, decoded %t", called, a.n, got.OK)
+			}
+		})
+	}
+}
+
 // TestPausesRespectTheServer checks what the client waits for, without waiting.
 func TestPausesRespectTheServer(t *testing.T) {
 	t.Parallel()

@@ -25,6 +25,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
 	"github.com/stepwell-dev/stepwell/entities/rescue"
+	"github.com/stepwell-dev/stepwell/entities/token"
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/blob"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
@@ -139,6 +140,7 @@ type Server struct {
 	log         *eventlog.Log
 	telemetry   *telemetry.Telemetry
 	worker      *queue.Worker  // nil in roles api and function
+	runs        *engine.Engine // as worker
 	drainer     *queue.Drainer // nil except in role function
 	api         http.Handler
 	http        *http.Server // nil if the server does not listen
@@ -273,11 +275,11 @@ func (s *Server) workerOptions(ctx context.Context, q *queue.Queue) (queue.Worke
 	if err != nil {
 		return queue.WorkerOptions{}, err
 	}
-	runs := engine.New(q, s.log).WithPublicURL(s.PublicURL).InCell(s.Cell)
-	if err := s.tellUnknown(ctx, runs); err != nil {
+	s.runs = engine.New(q, s.log).WithPublicURL(s.PublicURL).InCell(s.Cell)
+	if err := s.tellUnknown(ctx, s.runs); err != nil {
 		return queue.WorkerOptions{}, err
 	}
-	work := runs.Handlers()
+	work := s.runs.Handlers()
 	work[message.WorkSchedule] = scheduler.New(q, s.log).Handler()
 	work[message.WorkCollection] = collector.New(q, s.log).Handler()
 	work[message.WorkProbe] = prober.New(q).Handler()
@@ -463,6 +465,11 @@ func (s *Server) Stop(ctx context.Context) {
 
 // API returns the handler of all that the server serves; nil before the start.
 func (s *Server) API() http.Handler { return s.api }
+
+// Exchange carries out commands of a call to the hosted app; see [engine.Engine.ExchangeHere].
+func (s *Server) Exchange(ctx context.Context, c token.Call, after int64, commands []byte) ([]byte, error) {
+	return s.runs.ExchangeHere(ctx, c, after, commands)
+}
 
 // Addr returns the address at which the server listens; empty if it does not.
 func (s *Server) Addr() string { return s.addr }

@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -12,10 +13,12 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/stepwell-dev/stepwell/e2e/harness"
 	"github.com/stepwell-dev/stepwell/embedded"
 	stepwell "github.com/stepwell-dev/stepwell/sdk"
 )
@@ -230,6 +233,107 @@ func TestEmbeddedIsKilled(t *testing.T) {
 			t.Logf("it went on within %s", time.Since(killed))
 		})
 	}
+}
+
+// watchedApp counts the commands that it sends to the server.
+type watchedApp struct {
+	*stepwell.App
+
+	requests, exchanges atomic.Int64
+	byRequest           bool      // it can only send requests
+	next                exchanger // carries out what is no request
+}
+
+type exchanger interface {
+	Exchange(ctx context.Context, run, call string, after int64, commands []byte) ([]byte, error)
+}
+
+// watchedTransport is the server's, with the method that the app looks for. Transport alone is without it.
+type watchedTransport struct {
+	http.RoundTripper
+
+	app *watchedApp
+}
+
+func (a *watchedApp) Embed(server *http.Client) (http.Handler, error) {
+	next := server.Transport
+	a.next = next.(exchanger)
+	counting := roundTripper(func(r *http.Request) (*http.Response, error) {
+		if strings.HasSuffix(r.URL.Path, "/commands") {
+			a.requests.Add(1)
+		}
+		return next.RoundTrip(r)
+	})
+	if a.byRequest {
+		return a.App.Embed(&http.Client{Transport: counting})
+	}
+	return a.App.Embed(&http.Client{Transport: watchedTransport{counting, a}})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func (t watchedTransport) Exchange(
+	ctx context.Context, run, call string, after int64, commands []byte,
+) ([]byte, error) {
+	t.app.exchanges.Add(1)
+	return t.app.next.Exchange(ctx, run, call, after, commands)
+}
+
+// TestEmbeddedCommandsAreNoRequests: the result of each step is on disk before the next one begins, without a request of
+// the app, and without a change of the message that has it called. An app that can only send requests does.
+func TestEmbeddedCommandsAreNoRequests(t *testing.T) {
+	t.Parallel()
+	for name, byRequest := range map[string]bool{"directly": false, "by request": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			schema, four := newSchema(), stepwell.NewWorkflow[int, int]("four")
+			app := &watchedApp{byRequest: byRequest, App: stepwell.NewApp(stepwell.AppConfig{Name: "fours", Build: "1"})}
+			app.Register(four.Bind(func(w *stepwell.Context, _ int) (results int, _ error) {
+				var first string
+				for i := range 4 {
+					_, err := stepwell.Do(w, fmt.Sprint("step ", i), func(ctx context.Context) (int, error) {
+						var message string
+						results, message = onDisk(t, ctx, schema)
+						if first = cmp.Or(first, message); results != i || message != first {
+							t.Errorf("step %d sees %d results, and the message %s, which was %s", i, results, message, first)
+						}
+						return 0, nil
+					})
+					if err != nil {
+						return 0, err
+					}
+				}
+				return results, nil
+			}))
+			s, err := embedded.Start(t.Context(), embedded.Config{DatabaseURL: databaseURL, Schema: schema}, app)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = s.Close() })
+			if got, err := four.Execute(t.Context(), embeddedClient(t, s), 1); err != nil || got != 3 {
+				t.Fatalf("got %d and %v", got, err)
+			}
+			requests, exchanges := app.requests.Load(), app.exchanges.Load()
+			if byRequest && (requests != 3 || exchanges != 0) || !byRequest && (requests != 0 || exchanges != 3) {
+				t.Errorf("the app has sent %d requests, and %d commands directly", requests, exchanges)
+			}
+		})
+	}
+}
+
+// onDisk returns how many steps of the only run in the schema have ended, and the message that has it called.
+func onDisk(t *testing.T, ctx context.Context, schema string) (results int, message string) {
+	for row := range strings.Lines(must[string](t)(harness.Rows(ctx, databaseURL, schema))) {
+		if strings.HasPrefix(row, "steps ") {
+			results++
+		}
+		if strings.HasPrefix(row, "messages ") && strings.Contains(row, ",run,") {
+			message += row
+		}
+	}
+	return results, message
 }
 
 // embedAndHang embeds the app, starts a run, and never ends its step.
