@@ -78,13 +78,19 @@ const ofID = `id = $1 AND project IS NOT DISTINCT FROM $2`
 const notParked = `coalesce(parked_at, 'infinity') = 'infinity'`
 
 // deliveryColumns are the columns of a [Delivery] except the body; m is the message.
-const deliveryColumns = `id, project, topic, deployment_id, run_id, work, subject, content_type, created_at, expires_at,
-	due_at, lease, delivery_count, unreached_count, disconnect_count, excused_count, now() AS claimed_at,
-	coalesce((SELECT url FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id), '') AS url,
-	(SELECT trial_at FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id) AS trial_at,
+const deliveryColumns = ofMessageAndDeployment + `
 	coalesce((SELECT spec_version` + fromRun + `), 0) AS spec_version, leased_seq,
 	CASE work WHEN 'run' THEN coalesce((SELECT w.acked_seq FROM run_wakes w WHERE w.run_id = m.run_id), 0) ELSE 0 END
 		AS known, progress`
+
+// newWorkColumns are [deliveryColumns] of work that is new, which knows nothing yet of its run. The protocol version
+// matters only to messages for functions.
+const newWorkColumns = ofMessageAndDeployment + ` 0 AS spec_version, leased_seq, 0::bigint AS known, progress`
+
+const ofMessageAndDeployment = `id, project, topic, deployment_id, run_id, work, subject, content_type, created_at,
+	expires_at, due_at, lease, delivery_count, unreached_count, disconnect_count, excused_count, now() AS claimed_at,
+	coalesce((SELECT url FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id), '') AS url,
+	(SELECT trial_at FROM deployments d WHERE d.project = m.project AND d.id = m.deployment_id) AS trial_at,`
 
 // columns are the destinations of [deliveryColumns].
 func (d *Delivery) columns() []any {
@@ -334,20 +340,26 @@ func DeleteRunMessages(ctx context.Context, tx pgx.Tx, project entities.Project,
 // progress is marked to be done again, unless the new request is for later. Work that failed keeps its backoff unless
 // the request is urgent, and work that is parked stays so: it sees all new events when it runs. Work that waits for
 // its deployment keeps waiting if the new request is for later.
+//
+// A statement with new work requires that its process may lease it: it is not asked again.
 func upsertWork(m message.Message, s *storedWork) pg.Write {
+	taken, columns := mayLease("$12", "$2", "$4", "$6"), deliveryColumns
+	if m.New {
+		taken, columns = `$12::text <> ''`, newWorkColumns
+	}
 	w := pg.Write{What: "enqueue work", SQL: `
 		INSERT INTO messages AS m (id, project, topic, deployment_id, run_id, work, subject, content_type, body,
 			expires_at, ticket, due_at, begins_run, lease, holder, delivery_count)
 		SELECT $1, $2, $3, $4, $5, $6, $7, '', coalesce($15::bytea, ''), now() + $8 + $10, $9::integer,
 			CASE WHEN $16::boolean THEN ` + gated + ` ELSE now() + CASE WHEN taken THEN $13 ELSE $8::interval END END,
 			$17 AND NOT taken, CASE WHEN taken THEN $11 ELSE '' END, CASE WHEN taken THEN $12 ELSE '' END, $14 + taken::integer
-		FROM (SELECT ` + mayLease("$12", "$2", "$4", "$6") + ` AS taken OFFSET 0) AS o -- OFFSET 0: evaluate it once
+		FROM (SELECT ` + taken + ` AS taken OFFSET 0) AS o -- OFFSET 0: evaluate it once
 		WHERE true`,
 		Args: []any{
 			s.ID, m.Project, m.Topic, m.DeploymentID, m.RunID, m.Work, m.Subject, m.Delay, ticketOf(m),
 			maxRetention, s.handle, s.holder, s.lease, m.Deliveries, bodyOf(s.ID, m), m.Gated, m.BeginsRun,
 		},
-		Returning: deliveryColumns + `, body, lease <> '' AND lease = $11 AS taken`,
+		Returning: columns + `, body, lease <> '' AND lease = $11 AS taken`,
 		Into:      append(s.columns(), &s.Body, &s.Taken),
 		Opens:     &s.Delivery,
 	}
