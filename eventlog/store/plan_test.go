@@ -1,11 +1,13 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -226,6 +228,56 @@ func TestListsReadAboutAPage(t *testing.T) {
 		})
 	}
 	testSearchPlans(t, m)
+}
+
+// TestRunsOfOneMillisecondAreListedByID: the indexes of the lists do not have the IDs. They have one entry for all runs
+// of a millisecond, and a page reads those of one millisecond, not of all.
+func TestRunsOfOneMillisecondAreListedByID(t *testing.T) {
+	t.Parallel()
+	m := &meter{Pool: testdb.Pool(t)}
+	const n, together = 20_000, 500
+	if _, err := m.Exec(t.Context(), `
+		INSERT INTO runs (id, project, deployment_id, workflow_name, status, spec_version, last_seq, end_seq, created_at,
+			updated_at, completed_at)
+		SELECT 'wrun_' || md5(i::text), 'home', 'dpl_1', 'w', 'completed', 3, 9, 9, at, at, at
+		FROM (SELECT i, $3::timestamptz + i / $2::int * interval '1 ms' AS at FROM generate_series(0, $1::int - 1) i) made`,
+		n, together, day); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Exec(t.Context(), `ANALYZE runs`); err != nil {
+		t.Fatal(err)
+	}
+	var entry int
+	err := m.QueryRow(t.Context(), `SELECT max(pg_relation_size(oid)) / $1::int FROM pg_class
+		WHERE relname IN ('runs_status_created_idx', 'runs_workflow_created_idx', 'runs_completed_idx')
+			AND relnamespace = current_schema()::regnamespace`, n).Scan(&entry)
+	if err != nil || entry == 0 || entry > 20 {
+		t.Errorf("a run takes %d bytes of an index, error %v; want at most 20", entry, err)
+	}
+	for _, p := range []pg.Page{{Limit: 300}, {Limit: 300, Descending: true}} {
+		for _, f := range []RunFilter{{Status: entities.RunCompleted}, {WorkflowName: "w"}, {ByEnd: true}} {
+			var found []entities.Run
+			for page := p; len(found) < 3*together; {
+				runs, next, err := ListRuns(t.Context(), m, home, f, page)
+				if err != nil || len(runs) != page.Limit {
+					t.Fatalf("got %d runs, error %v", len(runs), err)
+				}
+				m.wantIndexed(t, 5*together)
+				found, page.Cursor = append(found, runs...), next
+			}
+			inOrder := slices.IsSortedFunc(found, func(a, b entities.Run) int {
+				order := cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
+				if p.Descending {
+					return -order
+				}
+				return order
+			})
+			if distinct := slices.CompactFunc(slices.Clone(found), func(a, b entities.Run) bool { return a.ID == b.ID }); !inOrder || len(distinct) != len(found) {
+				t.Errorf("%+v, descending %t: %d different runs of %d, in order: %t",
+					f, p.Descending, len(distinct), len(found), inOrder)
+			}
+		}
+	}
 }
 
 // TestRareFailuresOfAWorkflowAreFoundInPages: of a workflow that fails often and a code that is common, with few runs that
