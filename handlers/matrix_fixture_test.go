@@ -271,7 +271,7 @@ func encode(t *testing.T, body string) []byte {
 // globalTables have no rows that belong to a project.
 var globalTables = map[string]bool{
 	"processes": true, "sweeper": true, "projects": true, "run_wakes": true, "server_keys": true,
-	"sessions": true, "feed_epochs": true, "departures": true,
+	"sessions": true, "feed_epochs": true, "departures": true, "leaving": true, "leaving_changes": true, "arriving": true,
 }
 
 // snapshot returns a digest of a project's rows in every table.

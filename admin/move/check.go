@@ -20,8 +20,10 @@ type departure struct {
 	MovedAt   *time.Time
 	CleanedAt *time.Time
 
-	arrived   bool // the target has the project
-	returning bool // the target has had it before
+	arrived   bool      // the target has the project
+	returning bool      // the target has had it before
+	leaving   bool      // the source notes changes
+	begun     []arrival // what is copied ahead: one, or none
 }
 
 // check finds out how far the move is, or that it can begin.
@@ -46,6 +48,9 @@ func (m *Mover) check(ctx context.Context, to pgx.Tx, project entities.Project, 
 		return d, refuse("cell %s has no project %s: stepwell projects list names those that it has", here, project)
 	}
 	if d, err = m.readDeparture(ctx, to, d); err != nil {
+		return d, err
+	}
+	if d, err = m.readCopy(ctx, to, d); err != nil {
 		return d, err
 	}
 	if d.FencedAt.IsZero() && !m.SameSettings {
@@ -152,6 +157,26 @@ func (m *Mover) readDeparture(ctx context.Context, to pgx.Tx, d departure) (depa
 	return d, err
 }
 
+// readCopy completes d if the project is being copied ahead.
+func (m *Mover) readCopy(ctx context.Context, to pgx.Tx, d departure) (departure, error) {
+	cells, err := pg.CollectColumn[entities.Cell](m.From.Query(ctx, `
+		SELECT cell FROM leaving WHERE project = $1`, d.Project))
+	if err != nil {
+		return d, err
+	}
+	if d.leaving = len(cells) > 0; d.leaving && cells[0] != d.Cell {
+		return d, refuse("project %s goes to cell %s: repeat that move, or give it up with --abort", d.Project, cells[0])
+	}
+	if d.begun, err = readArrivals(ctx, to, d.Project); err != nil {
+		return d, err
+	}
+	if len(d.begun) > 0 && d.begun[0].Cell != d.Here {
+		return d, refuse("cell %s gets a project %s from cell %s: repeat that move, or give it up with --abort", d.Cell,
+			d.Project, d.begun[0].Cell)
+	}
+	return d, nil
+}
+
 // checkTarget refuses a target that has a project of the name which has not come by this move.
 func (m *Mover) checkTarget(ctx context.Context, to pgx.Tx, d departure) (departure, error) {
 	if d.arrived {
@@ -172,6 +197,6 @@ func (m *Mover) checkTarget(ctx context.Context, to pgx.Tx, d departure) (depart
 	case exists && !left:
 		return d, refuse("cell %s has a project %s already", d.Cell, d.Project)
 	}
-	d.returning = left
+	d.returning = exists
 	return d, nil
 }

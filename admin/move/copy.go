@@ -5,46 +5,161 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
-// copyAll copies the rows of the project from one snapshot of the source to the transaction of the target, with the
-// arrival.
-func (m *Mover) copyAll(ctx context.Context, to pgx.Tx, d departure) error {
+// copyRest copies what has not been copied ahead from one snapshot of the source to the transaction of the target,
+// with the arrival.
+func (m *Mover) copyRest(ctx context.Context, to pgx.Tx, d departure, a arrival) error {
 	return pg.InSnapshot(ctx, m.From, func(from pgx.Tx) error {
-		// The connections of the program do without, since they read few rows.
-		if _, err := from.Exec(ctx, `SET LOCAL enable_seqscan = on`); err != nil {
-			return err
-		}
-		end, err := m.makeRoom(ctx, from, to, d)
+		end, err := m.makeRoom(ctx, from, to, d, a)
 		if err != nil {
 			return err
 		}
-		texts, err := m.texts(ctx, from, to, d)
+		left, err := remaining(ctx, from, d, a)
 		if err != nil {
 			return err
 		}
-		rows := int64(0)
-		for _, t := range tables {
-			n, err := t.copy(ctx, from, to, texts)
-			if err != nil {
-				return fmt.Errorf("copy table %s: %w", t.name, err)
+		for some := range slices.Chunk(left, pageRuns) {
+			if err := m.erase(ctx, to, d, some); err != nil { // all, before one takes the key of another one
+				return err
 			}
-			rows += n
 		}
-		m.Logger.InfoContext(ctx, "copied rows", "project", d.Project, "rows", rows)
+		for some := range slices.Chunk(left, pageRuns) {
+			if err := m.copyRuns(ctx, from, to, d, some); err != nil {
+				return err
+			}
+		}
+		if err := m.copyOthers(ctx, from, to, d); err != nil {
+			return err
+		}
 		return arrive(ctx, from, to, d, end)
 	})
 }
 
-// makeRoom makes the places of the target's events come after those of the source, and deletes what a project that
-// returns has left. It returns the place after the source's events.
-func (m *Mover) makeRoom(ctx context.Context, from, to pgx.Tx, d departure) (end int64, err error) {
+// copyOthers copies the rows of all tables that are not copied run by run.
+func (m *Mover) copyOthers(ctx context.Context, from, to pgx.Tx, d departure) error {
+	// The connections of the program do without, since they read few rows.
+	if _, err := from.Exec(ctx, `SET LOCAL enable_seqscan = on`); err != nil {
+		return err
+	}
+	project, err := quoted(ctx, from, string(d.Project))
+	if err != nil {
+		return err
+	}
+	revision, err := pg.CollectValue[int64](to.Query(ctx, `SELECT coalesce(max(revision), 0) FROM data_keys`))
+	if err != nil {
+		return err
+	}
+	pauses, err := pg.CollectColumn[int64](from.Query(ctx, `
+		SELECT id FROM pauses WHERE project = $1 ORDER BY id`, d.Project))
+	if err != nil {
+		return err
+	}
+	numbers, err := renumber(ctx, to, "pauses", pauses)
+	if err != nil {
+		return err
+	}
+	texts := strings.NewReplacer(
+		"$project", project, "$revision", strconv.FormatInt(revision, 10), "$pauses", numbers)
+	return m.copyTables(ctx, from, to, texts, func(t table) bool { return !t.ahead })
+}
+
+// copyRuns copies all that belongs to the runs.
+func (m *Mover) copyRuns(ctx context.Context, from, to pgx.Tx, d departure, ids []entities.RunID) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	texts, err := textsOf(ctx, from, d, ids)
+	if err != nil {
+		return err
+	}
+	streams, err := pg.CollectColumn[int64](from.Query(ctx, `
+		SELECT id FROM streams WHERE project = $1 AND run_id = ANY ($2) ORDER BY id`, d.Project, ids))
+	if err != nil {
+		return err
+	}
+	numbers, err := renumber(ctx, to, "streams", streams)
+	if err != nil {
+		return err
+	}
+	m.copiedRuns += int64(len(ids))
+	return m.copyTables(ctx, from, to, strings.NewReplacer(append(texts, "$streams", numbers)...), func(t table) bool {
+		return t.ahead && (t.from == "" || len(streams) > 0)
+	})
+}
+
+// erase deletes from the target's transaction all that belongs to the runs.
+func (m *Mover) erase(ctx context.Context, to pgx.Tx, d departure, ids []entities.RunID) error {
+	texts, err := textsOf(ctx, to, d, ids)
+	if err != nil {
+		return err
+	}
+	var b pgx.Batch
+	for _, t := range slices.Backward(tables) {
+		if t.ahead && t.goes == "" {
+			b.Queue(strings.NewReplacer(texts...).Replace(`DELETE FROM ` + t.name + ` t WHERE ` + t.ofRuns()))
+		}
+	}
+	return pg.Wrap(to.SendBatch(ctx, &b).Close(), "delete runs that have changed")
+}
+
+// textsOf are the project and the runs in the SQL of tables, and what replaces them.
+func textsOf(ctx context.Context, q pg.Querier, d departure, ids []entities.RunID) ([]string, error) {
+	project, err := quoted(ctx, q, string(d.Project))
+	if err != nil {
+		return nil, err
+	}
+	list, err := pg.CollectValue[string](q.Query(ctx, `SELECT quote_literal($1::text[]::text) || '::text[]'`, ids))
+	return []string{"$project", project, "$runs", list}, err
+}
+
+// quoted returns a text as a literal of SQL.
+func quoted(ctx context.Context, q pg.Querier, text string) (string, error) {
+	return pg.CollectValue[string](q.Query(ctx, `SELECT quote_literal($1::text)`, text))
+}
+
+// renumber takes new IDs of a table from the target's sequence, and returns the SQL of the table that translates the
+// old ones.
+func renumber(ctx context.Context, to pgx.Tx, name string, old []int64) (string, error) {
+	const numbers = `(SELECT unnest('%s'::bigint[]) AS old, unnest('%s'::bigint[]) AS new)`
+	if len(old) == 0 {
+		return fmt.Sprintf(numbers, "{}", "{}"), nil
+	}
+	var from, into string
+	err := to.QueryRow(ctx, `
+		SELECT $2::bigint[]::text, (array_agg(nextval($1::text::regclass)))::text
+		FROM generate_series(1, cardinality($2::bigint[]))`, name+"_id_seq", old).Scan(&from, &into)
+	return fmt.Sprintf(numbers, from, into), pg.Wrap(err, "take IDs of %s", name)
+}
+
+// copyTables copies rows of some tables.
+func (m *Mover) copyTables(
+	ctx context.Context, from, to pgx.Tx, texts *strings.Replacer, some func(table) bool,
+) error {
+	for _, t := range tables {
+		if !some(t) {
+			continue
+		}
+		n, err := t.copy(ctx, from, to, texts)
+		if err != nil {
+			return fmt.Errorf("copy table %s: %w", t.name, err)
+		}
+		m.copiedRows += n
+	}
+	return nil
+}
+
+// makeRoom makes the places of the target's events come after those of the source, and deletes what says that the
+// target does not have the project, and what it has left there once. It returns the place after the source's events.
+func (m *Mover) makeRoom(ctx context.Context, from, to pgx.Tx, d departure, a arrival) (end int64, err error) {
 	end, err = pg.CollectValue[int64](from.Query(ctx, `
 		SELECT (`+pg.FeedPosition(`pg_snapshot_xmax(pg_current_snapshot())`)+`)::text::bigint`))
 	if err == nil {
@@ -53,7 +168,15 @@ func (m *Mover) makeRoom(ctx context.Context, from, to pgx.Tx, d departure) (end
 	if err == nil {
 		_, err = to.Exec(ctx, asMover)
 	}
-	if err != nil || !d.returning {
+	if err != nil {
+		return end, err
+	}
+	gone, err := to.Exec(ctx, `
+		DELETE FROM arriving WHERE project = $1 AND began_at = $2 AND steps = $3`, d.Project, a.BeganAt, a.Steps)
+	if err == nil && gone.RowsAffected() == 0 {
+		err = errOther
+	}
+	if err != nil {
 		return end, err
 	}
 	var b pgx.Batch
@@ -66,57 +189,7 @@ func (m *Mover) makeRoom(ctx context.Context, from, to pgx.Tx, d departure) (end
 	return end, to.SendBatch(ctx, &b).Close()
 }
 
-// texts returns what replaces the names in the SQL of tables.
-func (m *Mover) texts(ctx context.Context, from, to pgx.Tx, d departure) (*strings.Replacer, error) {
-	var project string
-	var streams, pauses int64
-	err := from.QueryRow(ctx, `
-		SELECT quote_literal($1::text), (SELECT count(*) FROM streams WHERE project = $1),
-			(SELECT count(*) FROM pauses WHERE project = $1)`, d.Project).Scan(&project, &streams, &pauses)
-	if err != nil {
-		return nil, err
-	}
-	revision, err := pg.CollectValue[int64](to.Query(ctx, `SELECT coalesce(max(revision), 0) FROM data_keys`))
-	if err != nil {
-		return nil, err
-	}
-	texts := []string{"$project", project, "$revision", strconv.FormatInt(revision, 10)}
-	for name, n := range map[string]int64{"streams": streams, "pauses": pauses} {
-		before, err := m.reserve(ctx, name, n)
-		if err != nil {
-			return nil, fmt.Errorf("reserve IDs of %s: %w", name, err)
-		}
-		texts = append(texts, "$"+name, strconv.FormatInt(before, 10))
-	}
-	return strings.NewReplacer(texts...), nil
-}
-
-// reserve takes n numbers of a table's IDs from the target's sequence, and returns the number before them. Nobody takes
-// one while the increment is another one: changing it locks the sequence.
-func (m *Mover) reserve(ctx context.Context, name string, n int64) (before int64, err error) {
-	if n == 0 {
-		return 0, nil
-	}
-	err = locking(ctx, m.To, func(tx pgx.Tx) error {
-		sequence := name + "_id_seq"
-		if _, err := tx.Exec(ctx, `SELECT nextval($1::text::regclass)`, sequence); err != nil { // the first is no increment
-			return err
-		}
-		if _, err := tx.Exec(ctx, `ALTER SEQUENCE `+sequence+` INCREMENT BY `+strconv.FormatInt(n, 10)); err != nil {
-			return err
-		}
-		last, err := pg.CollectValue[int64](tx.Query(ctx, `SELECT nextval($1::text::regclass)`, sequence))
-		if err != nil {
-			return err
-		}
-		before = last - n
-		_, err = tx.Exec(ctx, `ALTER SEQUENCE `+sequence+` INCREMENT BY 1`)
-		return err
-	})
-	return before, err
-}
-
-// copy copies the project's rows of the table, and returns their number.
+// copy copies rows of the table, and returns their number.
 func (t table) copy(ctx context.Context, from, to pgx.Tx, texts *strings.Replacer) (int64, error) {
 	all, err := pg.CollectColumn[string](from.Query(ctx, `
 		SELECT attname::text FROM pg_attribute
@@ -137,7 +210,11 @@ func (t table) copy(ctx context.Context, from, to pgx.Tx, texts *strings.Replace
 		}
 		columns, values = append(columns, name), append(values, value)
 	}
-	query := `SELECT ` + strings.Join(values, ", ") + ` FROM ` + t.name + ` t` + t.from + ` WHERE ` + t.ofProject()
+	where := t.ofProject()
+	if t.ahead {
+		where = t.ofRuns()
+	}
+	query := `SELECT ` + strings.Join(values, ", ") + ` FROM ` + t.name + ` t` + t.from + ` WHERE ` + where
 	if t.order != "" {
 		query += ` ORDER BY t.` + t.order
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -34,10 +35,10 @@ func (m *Mover) depart(ctx context.Context, d departure) (departure, error) {
 	return noted[0], nil
 }
 
-// fence makes the triggers of all tables refuse the writes of exactly the projects in departures. When it returns, no
+// fence makes the triggers of the tables refuse the writes of exactly the projects in departures. When it returns, no
 // transaction is open that has written to one of them before.
-func fence(ctx context.Context, pool *pgxpool.Pool) error {
-	for _, t := range tables {
+func fence(ctx context.Context, pool *pgxpool.Pool, of []table) error {
+	for _, t := range of {
 		err := locking(ctx, pool, func(tx pgx.Tx) error { return t.fence(ctx, tx) })
 		if err != nil {
 			return fmt.Errorf("fence table %s: %w", t.name, err)
@@ -66,30 +67,77 @@ func (t table) fence(ctx context.Context, tx pgx.Tx) error {
 		if named {
 			leaves = when[2] + `.` + t.keyed() + ` = ANY (` + projects + `)`
 		}
-		_, err := tx.Exec(ctx, `
-			CREATE OR REPLACE TRIGGER leaving_`+when[0]+` BEFORE `+when[1]+` ON `+t.name+` FOR EACH ROW
-			WHEN (`+leaves+` AND current_setting('stepwell.mover', true) IS DISTINCT FROM 'on')
-			EXECUTE FUNCTION refuse_write('`+t.keyed()+`')`)
+		err := t.trigger(ctx, tx, "leaving_"+when[0], "BEFORE "+when[1], leaves, `refuse_write('`+t.keyed()+`')`)
 		if err != nil {
 			return err
+		}
+	}
+	return t.note(ctx, tx)
+}
+
+// noteChanges makes the triggers note the changes of exactly the projects in leaving. When it returns, no transaction
+// is open that has changed something before.
+func noteChanges(ctx context.Context, pool *pgxpool.Pool) error {
+	for name := range noted {
+		t := table{name: name}
+		err := locking(ctx, pool, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `LOCK TABLE `+name+` IN SHARE ROW EXCLUSIVE MODE`)
+			if err == nil {
+				err = t.note(ctx, tx)
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("note changes of table %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
+// note replaces the triggers that note changes.
+func (t table) note(ctx context.Context, tx pgx.Tx) error {
+	of, ok := noted[t.name]
+	if !ok {
+		return nil
+	}
+	projects, err := pg.CollectValue[string](tx.Query(ctx, `
+		SELECT quote_literal(coalesce(array_agg(project ORDER BY project), '{}')::text) || '::text[]' FROM leaving`))
+	for _, when := range [][3]string{
+		{"INSERT", "NEW", of.inserted}, {"UPDATE", "NEW", of.updated}, {"DELETE", "OLD", of.deleted},
+	} {
+		if err == nil {
+			err = t.trigger(ctx, tx, "noting_"+strings.ToLower(when[0]), "AFTER "+when[0],
+				when[1]+`.project = ANY (`+projects+`) AND `+when[2], `note_change('`+of.run+`')`)
+		}
+	}
+	return err
+}
+
+// trigger creates or replaces a trigger that calls a function for rows, unless this command writes them.
+func (t table) trigger(ctx context.Context, tx pgx.Tx, name, when, condition, function string) error {
+	_, err := tx.Exec(ctx, `
+		CREATE OR REPLACE TRIGGER `+name+` `+when+` ON `+t.name+` FOR EACH ROW
+		WHEN (`+condition+` AND current_setting('stepwell.mover', true) IS DISTINCT FROM 'on')
+		EXECUTE FUNCTION `+function)
+	return err
+}
+
 const (
-	// lockTimeout is how long the others wait who want a table that this command waits for, and lockPause is how long they
-	// are left alone then.
-	lockTimeout, lockPause = "1s", 200 * time.Millisecond
+	// setLockTimeout bounds for how long the others wait who want a table that this command waits for: a little longer
+	// than it takes until an autovacuum gives way. lockPause is how long they are left alone then.
+	setLockTimeout = `
+		SELECT set_config('lock_timeout', ceil(1000 * extract(
+			epoch FROM current_setting('deadlock_timeout')::interval + '500 ms'))::text, true)`
+	lockPause = 200 * time.Millisecond
 	// lockTries is how often a lock is tried to get: for about five minutes.
-	lockTries = 250
+	lockTries = 180
 )
 
 // locking calls fn in a short transaction that gets locks of whole tables, and again if it does not get them soon.
 func locking(ctx context.Context, pool *pgxpool.Pool, fn func(pgx.Tx) error) error {
 	for try := 1; ; try++ {
 		err := pg.InTxOnce(ctx, pool, pgx.TxOptions{}, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, `SELECT set_config('lock_timeout', $1, true)`, lockTimeout); err != nil {
+			if _, err := tx.Exec(ctx, setLockTimeout); err != nil {
 				return err
 			}
 			return fn(tx)

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
@@ -46,31 +48,36 @@ func (m *Mover) leave(ctx context.Context, d departure) error {
 
 // clean deletes the project's rows in the source, and then fences only what can still be written.
 func (m *Mover) clean(ctx context.Context, d departure) error {
-	project, err := pg.CollectValue[string](m.From.Query(ctx, `SELECT quote_literal($1::text)`, d.Project))
+	// None once the project is not on this departure any more: another command may have finished it, and the project may
+	// have come back.
+	guard := func(ctx context.Context, tx pgx.Tx) (bool, error) {
+		gone, err := tx.Exec(ctx, `
+			SELECT FROM departures
+			WHERE project = $1 AND fenced_at = $2 AND moved_at IS NOT NULL AND cleaned_at IS NULL FOR SHARE`,
+			d.Project, d.FencedAt)
+		return gone.RowsAffected() > 0, err
+	}
+	err := m.deleteAll(ctx, m.From, d.Project, guard, func(t table) string {
+		switch {
+		case t.stays:
+			return ""
+		case t.name == "audit":
+			return t.ofProject() + ` AND t.at < (SELECT moved_at FROM departures WHERE project = $project)`
+		}
+		return t.ofProject()
+	})
+	for _, name := range []string{"leaving", "leaving_changes"} {
+		for n := int64(batch); err == nil && n == batch; {
+			n, err = deleteBatch(ctx, m.From, guard, name, `t.project = $2`, d.Project)
+		}
+	}
 	if err != nil {
 		return err
-	}
-	for _, t := range slices.Backward(tables) {
-		if t.stays || t.goes != "" {
-			continue
-		}
-		where := t.ofProject()
-		if t.name == "audit" {
-			where += ` AND t.at < (SELECT moved_at FROM departures WHERE project = $project)`
-		}
-		for n := int64(batch); n == batch; {
-			if n, err = m.deleteBatch(ctx, d, t.name, strings.ReplaceAll(where, "$project", project)); err != nil {
-				return fmt.Errorf("delete from %s: %w", t.name, err)
-			}
-			if n > 0 {
-				m.reach(ctx, cleaning, "project", d.Project, "table", t.name, "rows", n)
-			}
-		}
 	}
 	_, err = m.From.Exec(ctx, `UPDATE departures SET cleaned_at = now() WHERE project = $1 AND fenced_at = $2`,
 		d.Project, d.FencedAt)
 	if err == nil {
-		err = fence(ctx, m.From)
+		err = fence(ctx, m.From, tables)
 	}
 	if err == nil {
 		m.reach(ctx, cleaned, "project", d.Project)
@@ -78,22 +85,48 @@ func (m *Mover) clean(ctx context.Context, d departure) error {
 	return err
 }
 
-// deleteBatch deletes up to [batch] rows and returns how many. It deletes none once the project is not on this
-// departure any more: another command may have finished it, and the project may have come back.
-func (m *Mover) deleteBatch(ctx context.Context, d departure, name, where string) (n int64, err error) {
-	err = pg.InTx(ctx, m.From, func(tx pgx.Tx) error {
-		gone, err := tx.Exec(ctx, `
-			SELECT FROM departures
-			WHERE project = $1 AND fenced_at = $2 AND moved_at IS NOT NULL AND cleaned_at IS NULL FOR SHARE`,
-			d.Project, d.FencedAt)
-		if err != nil || gone.RowsAffected() == 0 {
+// guard locks what says that rows may be deleted, or finds that they may not.
+type guard func(context.Context, pgx.Tx) (bool, error)
+
+// deleteAll deletes the rows of a project that a condition selects for each table, in batches; none if it is empty.
+func (m *Mover) deleteAll(
+	ctx context.Context, pool *pgxpool.Pool, project entities.Project, may guard, where func(table) string,
+) error {
+	text, err := quoted(ctx, pool, string(project))
+	if err != nil {
+		return err
+	}
+	for _, t := range slices.Backward(tables) {
+		condition := strings.ReplaceAll(where(t), "$project", text)
+		if condition == "" || t.goes != "" {
+			continue
+		}
+		for n := int64(batch); n == batch; {
+			if n, err = deleteBatch(ctx, pool, may, t.name, condition); err != nil {
+				return fmt.Errorf("delete from %s: %w", t.name, err)
+			}
+			if n > 0 {
+				m.reach(ctx, cleaning, "project", project, "table", t.name, "rows", n)
+			}
+		}
+	}
+	return nil
+}
+
+// deleteBatch deletes up to [batch] rows and returns how many.
+func deleteBatch(
+	ctx context.Context, pool *pgxpool.Pool, may guard, name, where string, args ...any,
+) (n int64, err error) {
+	err = pg.InTx(ctx, pool, func(tx pgx.Tx) error {
+		if ok, err := may(ctx, tx); err != nil || !ok {
 			return err
 		}
 		if _, err := tx.Exec(ctx, asMover); err != nil {
 			return err
 		}
 		tag, err := tx.Exec(ctx, `
-			DELETE FROM `+name+` WHERE ctid = ANY (ARRAY(SELECT t.ctid FROM `+name+` t WHERE `+where+` LIMIT $1))`, batch)
+			DELETE FROM `+name+` WHERE ctid = ANY (ARRAY(SELECT t.ctid FROM `+name+` t WHERE `+where+` LIMIT $1))`,
+			append([]any{batch}, args...)...)
 		n = tag.RowsAffected()
 		return err
 	})

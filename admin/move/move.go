@@ -27,6 +27,10 @@ type Mover struct {
 	Logger *slog.Logger
 
 	reached func(phase) // for tests; nil for nobody
+
+	copiedRuns, copiedRows int64
+	said                   phase        // of which progress was logged
+	ticks                  *time.Ticker // when it is logged again
 }
 
 // phase is how far a move is.
@@ -34,17 +38,44 @@ type phase string
 
 // The phases of a move, in their order. A command can die after each.
 const (
+	copying   phase = "copying"   // some ended runs are in the target
+	changes   phase = "changes"   // so is what has changed of them meanwhile
 	departing phase = "departing" // the departure is noted
 	fenced    phase = "fenced"    // no write of the project succeeds
-	copied    phase = "copied"    // the rows are in the target's transaction
+	copied    phase = "copied"    // the other rows are in the target's transaction
 	arrived   phase = "arrived"   // the target has the project
 	marked    phase = "marked"    // the source says where it is
 	cleaning  phase = "cleaning"  // some of its rows are deleted there
 	cleaned   phase = "cleaned"   // all are
 )
 
+// progressEvery is how often the command says how far the copy is.
+const progressEvery = 5 * time.Second
+
+// progress is [Mover.reach] for what happens often: it is logged at first, and then every few seconds.
+func (m *Mover) progress(ctx context.Context, at phase, args ...any) {
+	if m.ticks == nil {
+		m.ticks = time.NewTicker(progressEvery)
+	}
+	says := m.said != at
+	select {
+	case <-m.ticks.C:
+		says = true
+	default:
+	}
+	if says {
+		m.said = at
+		m.Logger.InfoContext(ctx, string(at), args...)
+	}
+	m.tell(at)
+}
+
 func (m *Mover) reach(ctx context.Context, at phase, args ...any) {
 	m.Logger.InfoContext(ctx, string(at), args...)
+	m.tell(at)
+}
+
+func (m *Mover) tell(at phase) {
 	if m.reached != nil {
 		m.reached(at)
 	}
@@ -81,29 +112,43 @@ func (m *Mover) Move(ctx context.Context, project entities.Project, to entities.
 	return nil
 }
 
-// hand fences the project and copies it.
+// hand copies the project, which is fenced while the rest of it is copied.
 func (m *Mover) hand(ctx context.Context, tx pgx.Tx, d departure) (departure, error) {
-	d, err := m.depart(ctx, d)
+	a, err := m.copyAhead(ctx, d)
 	if err != nil {
 		return d, err
 	}
-	m.reach(ctx, departing, "project", d.Project, "from", d.Here, "to", d.Cell)
-	if err := fence(ctx, m.From); err != nil {
+	d, err = m.depart(ctx, d)
+	if err != nil {
+		return d, err
+	}
+	m.reach(ctx, departing,
+		"project", d.Project, "from", d.Here, "to", d.Cell, "runs", m.copiedRuns, "rows", m.copiedRows)
+	if err := fence(ctx, m.From, tables); err != nil {
 		return d, err
 	}
 	m.reach(ctx, fenced, "project", d.Project)
-	if err := m.copyAll(ctx, tx, d); err != nil {
+	if _, err := m.follow(ctx, d, &a); err != nil { // so that the transaction that decides is short
 		return d, err
 	}
-	m.reach(ctx, copied, "project", d.Project)
+	if err := m.copyRest(ctx, tx, d, a); err != nil {
+		return d, err
+	}
+	m.reach(ctx, copied, "project", d.Project, "runs", m.copiedRuns, "rows", m.copiedRows)
 	if err = tx.Commit(ctx); err != nil {
 		return d, fmt.Errorf("commit: %w", err)
 	}
-	m.reach(ctx, arrived, "project", d.Project, "cell", d.Cell)
-	if d.returning { // the triggers let it write, since its departure is gone, and need not be asked
-		err = fence(ctx, m.To)
+	refused, err := pg.CollectValue[time.Duration](m.From.Query(ctx, `
+		SELECT clock_timestamp() - $1::timestamptz`, d.FencedAt))
+	if err != nil {
+		return d, err
 	}
-	return d, err
+	m.reach(ctx, arrived, "project", d.Project, "cell", d.Cell, "fenced for", refused)
+	// The triggers let it be written, since its departure is gone, and need not be asked.
+	if d.returning {
+		return d, fence(ctx, m.To, tables)
+	}
+	return d, fence(ctx, m.To, names)
 }
 
 // Abort gives up the move of a project that the target does not have yet. It fails with a [*RefusedError] before
@@ -117,12 +162,26 @@ func (m *Mover) Abort(ctx context.Context, project entities.Project, to entities
 	switch {
 	case d.arrived:
 		return refuse("project %s is in cell %s: the move cannot be given up. Repeat it without --abort", project, to)
-	case d.FencedAt.IsZero():
+	case d.FencedAt.IsZero() && !d.leaving && len(d.begun) == 0:
 		return refuse("project %s is not being moved", project)
 	}
-	_, err = m.From.Exec(ctx, `DELETE FROM departures WHERE project = $1 AND fenced_at = $2`, project, d.FencedAt)
+	err = pg.InTx(ctx, m.From, func(tx pgx.Tx) error {
+		var b pgx.Batch
+		b.Queue(`DELETE FROM departures WHERE project = $1 AND fenced_at = $2`, project, d.FencedAt)
+		b.Queue(`DELETE FROM leaving WHERE project = $1`, project)
+		return tx.SendBatch(ctx, &b).Close()
+	})
 	if err == nil {
-		err = fence(ctx, m.From)
+		err = fence(ctx, m.From, tables)
+	}
+	for n := int64(batch); err == nil && n == batch; {
+		n, err = deleteBatch(ctx, m.From, func(context.Context, pgx.Tx) (bool, error) { return true, nil }, "leaving_changes",
+			`t.project = $2 AND NOT EXISTS (SELECT FROM leaving WHERE project = $2)`, project)
+	}
+	for _, a := range d.begun {
+		if err == nil {
+			err = m.forget(ctx, a)
+		}
 	}
 	return pg.Wrap(err, "give up the move of project %s", project)
 }

@@ -268,11 +268,21 @@ func TestAbort(t *testing.T) {
 	t.Parallel()
 	m := newMover(t)
 	wantRefused(t, m.Abort(t.Context(), shop, "eu2"), "is not being moved")
-	for _, at := range []phase{departing, fenced, copied} {
+	endRuns(t, m.From, 3)
+	for _, at := range []phase{copying, changes, departing, fenced, copied} {
 		m.diesAt(t, at)
 		if err := m.Abort(t.Context(), shop, "eu2"); err != nil {
 			t.Fatal(err)
 		}
+		for name, rows := range allRows(t, m.To) {
+			if len(rows) > 0 {
+				t.Errorf("when %s: the target has rows of %s: %v", at, name, rows)
+			}
+		}
+		testdb.Exec(t, m.From, `UPDATE runs SET updated_at = now() WHERE project = 'shop'`)
+		testdb.In(m.From).Want(t, "what is noted", 0, `SELECT (SELECT count(*) FROM leaving_changes) + (SELECT count(*) FROM leaving)`)
+		testdb.Exec(t, m.To, `INSERT INTO projects (name) VALUES ('shop')`)
+		testdb.Exec(t, m.To, `DELETE FROM projects WHERE name = 'shop'`)
 		if err := write(t, m.From); err != nil {
 			t.Errorf("after a move that was given up when %s: %v", at, err)
 		}
@@ -334,6 +344,10 @@ func TestRefusedMovesChangeNothing(t *testing.T) {
 		},
 		"elsewhere": {
 			from: `INSERT INTO departures (project, here, cell, target) VALUES ('shop', 'eu1', 'eu3', '')`, why: "goes to cell eu3",
+		},
+		"copied elsewhere": {from: `INSERT INTO leaving (project, cell) VALUES ('shop', 'eu3')`, why: "goes to cell eu3"},
+		"copied from elsewhere": {
+			to: `INSERT INTO arriving (project, cell, began_at, pass) VALUES ('shop', 'ap1', now(), 'runs')`, why: "from cell ap1",
 		},
 		"another database": {
 			from: `INSERT INTO departures (project, here, cell, target) VALUES ('shop', 'eu1', 'eu2', 'x')`, why: "another database",
@@ -403,7 +417,7 @@ func TestRacingMoves(t *testing.T) {
 // what is left of it, deletes nothing of what has come back.
 func TestLateCommandsLeaveReturnedProjectsAlone(t *testing.T) {
 	t.Parallel()
-	for _, at := range []phase{arrived, marked, cleaning} {
+	for _, at := range []phase{copying, changes, arrived, marked, cleaning} {
 		t.Run(string(at), func(t *testing.T) {
 			t.Parallel()
 			lateCommand(t, at)
@@ -415,6 +429,7 @@ func TestLateCommandsLeaveReturnedProjectsAlone(t *testing.T) {
 func lateCommand(t *testing.T, at phase) {
 	t.Helper()
 	m := newMover(t)
+	endRuns(t, m.From, 3)
 	asleep, wake := make(chan struct{}), make(chan struct{})
 	slow := *m
 	var once sync.Once
@@ -426,6 +441,9 @@ func lateCommand(t *testing.T, at phase) {
 	late := make(chan error, 1)
 	go func() { late <- slow.Move(t.Context(), shop, "eu2") }()
 	<-asleep
+	testdb.Exec(t, m.To, `
+		SELECT pg_terminate_backend(pid) FROM pg_locks
+		WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
 	for _, move := range []func() error{
 		func() error { return m.Move(t.Context(), shop, "eu2") },
 		func() error { return m.back().Move(t.Context(), shop, "eu1") },
@@ -435,10 +453,10 @@ func lateCommand(t *testing.T, at phase) {
 		}
 	}
 	close(wake)
-	if err := <-late; err == nil && at == arrived {
+	if err := <-late; err == nil && (at == copying || at == changes || at == arrived) {
 		t.Error("the late command says that it has moved the project")
 	}
-	testdb.In(m.From).Want(t, "events", 2, `SELECT count(*) FROM events WHERE project = 'shop'`)
+	testdb.In(m.From).Want(t, "events", 8, `SELECT count(*) FROM events WHERE project = 'shop'`)
 	if err := write(t, m.From); err != nil {
 		t.Error(err)
 	}

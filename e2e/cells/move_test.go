@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"os/exec"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,14 +21,16 @@ func TestMove(t *testing.T) {
 	t.Parallel()
 	harness.SkipIfShort(t)
 	from, to := startCell(t, names[0], "shop"), startCell(t, names[1], "mail")
-	m := &moving{key: from.key, cells: map[string]*cell{from.name: from, to.name: to}, at: from}
+	m := &moving{runs: map[string]string{}, key: from.key, cells: map[string]*cell{from.name: from, to.name: to}, at: from}
 	m.prepare(t)
 	const before, during, after = 30, 30, 10
 	m.drive(t, before)
+	m.ended(t, before)
 	seen, cursor := m.someEvents(t)
 	var load sync.WaitGroup
 	load.Go(func() { m.drive(t, during) })
-	for _, at := range []string{"departing", "fenced", "copied", "arrived", "marked", "cleaning"} {
+	load.Go(func() { m.writeLate(t, before) })
+	for _, at := range []string{"copying", "changes", "departing", "fenced", "copied", "arrived", "marked", "cleaning"} {
 		m.moveUntil(t, from, to, at)
 		if at == "fenced" {
 			m.neighbour(t, from)
@@ -40,6 +43,7 @@ func TestMove(t *testing.T) {
 	m.drive(t, after)
 	m.atNewCell(t, from, to)
 	ids := m.allEnd(t, to, before+during+after)
+	m.streamsAreWhole(t, to, before)
 	m.feedGoesOn(t, to, ids, seen, cursor)
 	for _, c := range []*cell{from, to} {
 		verify(t, c)
@@ -57,17 +61,19 @@ type moving struct {
 	mu       sync.Mutex
 	at       *cell // where clients find the project
 	started  int
+	runs     map[string]string // the ID of the run of each order
 	refusals atomic.Int64
 }
 
-// document is what each run does: a request, a wait beside a webhook, and a request.
+// document is what each run does: a request, a wait beside a webhook and a signal, and a request.
 const document = `
 flow: order
 steps:
   charge: {http: {method: POST, url: "%[1]s/charge/${input.id}"}}
   nap: {needs: [charge], wait: 500ms}
   ok: {needs: [charge], hook: {token: "ok-${input.id}", webhook: {}}}
-  ship: {needs: [nap, ok], http: {method: POST, url: "%[1]s/ship/${input.id}"}}
+  paid: {needs: [charge], signal: "paid.${input.id}"}
+  ship: {needs: [nap, ok, paid], http: {method: POST, url: "%[1]s/ship/${input.id}"}}
 output: "${input.id}"
 `
 
@@ -92,7 +98,9 @@ func (m *moving) prepare(t *testing.T) {
 var wrong = regexp.MustCompile(`"cell": ?"([a-z0-9]+)"`)
 
 // persist sends a request until it is accepted: where a 421 says, and again after a 503, and while the hook is not there.
-func (m *moving) persist(t *testing.T, method, path string, body any, headers ...string) {
+func (m *moving) persist(
+	t *testing.T, method, path string, body any, headers ...string,
+) (accepted harness.Response) {
 	t.Helper()
 	harness.Eventually(t, method+" "+path+" is accepted", func() bool {
 		m.mu.Lock()
@@ -117,13 +125,15 @@ func (m *moving) persist(t *testing.T, method, path string, body any, headers ..
 			}
 		case http.StatusNotFound, http.StatusTooManyRequests: // the hook is not open
 		default:
-			if err := r.Problem(http.StatusOK, http.StatusCreated, http.StatusAccepted); err != nil {
+			if err := r.Problem(http.StatusOK, http.StatusCreated, http.StatusAccepted, http.StatusNoContent); err != nil {
 				t.Error(err)
 			}
+			accepted = r
 			return true
 		}
 		return false
 	})
+	return accepted
 }
 
 // drive starts runs and sends each what it waits for.
@@ -135,12 +145,59 @@ func (m *moving) drive(t *testing.T, runs int) {
 		id := fmt.Sprint(m.started)
 		m.mu.Unlock()
 		all.Go(func() {
-			m.persist(t, http.MethodPost, "/v1/runs",
+			r := m.persist(t, http.MethodPost, "/v1/runs",
 				map[string]any{"workflow": "order", "input": map[string]any{"id": id}, "idempotencyKey": "order-" + id})
+			m.mu.Lock()
+			m.runs[id] = harness.Decode[listed](t, r).ID
+			m.mu.Unlock()
+			m.chunk(t, id)
 			m.persist(t, http.MethodPost, "/hooks/shop/ok-"+id, []byte(`{}`), "Idempotency-Key", "sent-"+id)
+			m.persist(t, http.MethodPost, "/v1/signals/paid."+id, map[string]any{"id": "paid-" + id})
+			m.chunk(t, id)
 		})
 	}
 	all.Wait()
+}
+
+// chunk writes a chunk to the stream of an order.
+func (m *moving) chunk(t *testing.T, id string) {
+	t.Helper()
+	m.mu.Lock()
+	run := m.runs[id]
+	m.mu.Unlock()
+	m.persist(t, http.MethodPut, "/sdk/v2/runs/"+run+"/stream/strm_of_"+id, []byte("chunk of "+id))
+}
+
+// ended waits until the first runs have ended.
+func (m *moving) ended(t *testing.T, runs int) {
+	t.Helper()
+	for n := range runs {
+		if status := runOf(t, "http://"+m.at.addrs[0], m.key, m.runs[fmt.Sprint(n+1)]); status != "completed" {
+			t.Errorf("order %d is %s", n+1, status)
+		}
+	}
+}
+
+// writeLate writes to the streams of the first runs, which have ended.
+func (m *moving) writeLate(t *testing.T, runs int) {
+	for n := range runs {
+		m.chunk(t, fmt.Sprint(n+1))
+	}
+}
+
+// streamsAreWhole checks that each stream has what was written to it, once.
+func (m *moving) streamsAreWhole(t *testing.T, c *cell, late int) {
+	t.Helper()
+	for id, run := range m.runs {
+		want := 2
+		if n, _ := strconv.Atoi(id); n <= late {
+			want = 3
+		}
+		r := c.send(t, m.key, http.MethodGet, "/v1/runs/"+run+"/streams/strm_of_"+id, nil).Want(t, http.StatusOK)
+		if got := strings.Count(string(r.Body), "chunk of "+id+`"`); got != want {
+			t.Errorf("the stream of order %s has %d chunks, want %d: %s", id, got, want, r.Body)
+		}
+	}
 }
 
 // command returns the command that moves the project.
@@ -207,8 +264,8 @@ type listed struct {
 // list reads all pages of a list.
 func (m *moving) list(t *testing.T, c *cell, path string) (all []listed) {
 	t.Helper()
-	for cursor := ""; ; {
-		r := c.send(t, m.key, http.MethodGet, path+cursor, nil).Want(t, http.StatusOK)
+	for next := path; ; {
+		r := c.send(t, m.key, http.MethodGet, next, nil).Want(t, http.StatusOK)
 		page := harness.Decode[struct {
 			Data   []listed
 			Cursor string
@@ -217,7 +274,8 @@ func (m *moving) list(t *testing.T, c *cell, path string) (all []listed) {
 		if page.Cursor == "" {
 			return all
 		}
-		cursor = "&cursor=" + page.Cursor
+		first, _, _ := strings.Cut(path, "&cursor=")
+		next = first + "&cursor=" + page.Cursor
 	}
 }
 
@@ -262,7 +320,7 @@ func (m *moving) someEvents(t *testing.T) (events []listed, cursor string) {
 }
 
 // feedGoesOn checks that the events after the old cell's cursor are exactly the others of all runs, and what they say:
-// each webhook was received once, and each step completed once.
+// each webhook and signal was received once, and each step completed once.
 func (m *moving) feedGoesOn(t *testing.T, c *cell, ids []string, seen []listed, cursor string) {
 	t.Helper()
 	want := 0
@@ -272,7 +330,7 @@ func (m *moving) feedGoesOn(t *testing.T, c *cell, ids []string, seen []listed, 
 		for _, e := range events {
 			counts[e.Type]++
 		}
-		if counts["hook_received"] > 1 || counts["step_completed"] > 2 || counts["run_completed"] != 1 {
+		if counts["hook_received"] > 2 || counts["step_completed"] > 2 || counts["run_completed"] != 1 {
 			t.Errorf("the log of run %s has %v", id, counts)
 		}
 		want += len(events)
