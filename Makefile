@@ -33,6 +33,12 @@ GOTEST := GOFLAGS="$$GOFLAGS -vet=off" $(GO) run ./scripts/gotest $(TIMES)
 # goroutines run with it nevertheless.
 CALCULATING := . ./flow ./flow/condition ./flow/goal ./flow/replay ./starts/schedule/cron
 
+# These tests of ONE_BY_ONE_IN try thousands of cases, in each of which one statement follows another. The race detector
+# more than doubles what they cost, and it finds nothing in them: the tests of racing clients, which are beside them, keep
+# it. test-long runs all tests with it.
+ONE_BY_ONE_IN := ./eventlog
+ONE_BY_ONE    := ^(TestI4EveryInterleavingIsSerializable|TestCrashAtAnyStatementOfAppend)$$
+
 # The black-box packages run last. e2e needs all processors for its apps; the others mostly wait, and run two at a time.
 # What takes longest is left out, or done in part: see test-long. That runs the black-box packages with the race detector,
 # with which the servers take half as long again; here, the packages of the server are tested with it.
@@ -55,7 +61,8 @@ test: build $(BUNDLE) $(UI) ## Run all checks: vet, the Node and Go tests, the d
 	$(GO) -C handlers/rest/api/generator tool -n oapi-codegen
 	$(GOTEST) -shuffle=on -timeout 10m $(CALCULATING)
 	$(GOTEST) -race -timeout 10m -run 'Concurrent|OneEvaluation|EndsWithItsContext' ./flow/condition
-	$(GOTEST) -race -shuffle=on -timeout 40m -p 3 $$($(GO) list ./... | grep -vxF "$$($(GO) list $(CALCULATING) ./e2e/...)")
+	$(GOTEST) -shuffle=on -timeout 20m -run '$(ONE_BY_ONE)' $(ONE_BY_ONE_IN)
+	$(GOTEST) -race -shuffle=on -timeout 40m -p 3 -skip '$(ONE_BY_ONE)' $$($(GO) list ./... | grep -vxF "$$($(GO) list $(CALCULATING) ./e2e/...)")
 	$(GOTEST) -shuffle=on -timeout 40m ./e2e
 	$(GOTEST) -shuffle=on -timeout 20m -p 2 $$($(GO) list ./e2e/... | grep -vE '/e2e(/hostile)?$$')
 	$(GOTEST) -timeout 10m -run 'Neighbour' ./e2e/hostile

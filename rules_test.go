@@ -280,3 +280,38 @@ func TestDeployHasNoGo(t *testing.T) {
 		t.Errorf("found %d files, %v", found, err)
 	}
 }
+
+// TestOneByOneTestsRun: make test leaves the tests ONE_BY_ONE out of all packages with the race detector, and runs them
+// without it in ONE_BY_ONE_IN only.
+func TestOneByOneTestsRun(t *testing.T) {
+	t.Parallel()
+	makefile, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	variable := func(name string) string {
+		found := regexp.MustCompile(`(?m)^` + name + ` *:= ((?:.*\\\n)*.*)$`).FindSubmatch(makefile)
+		if found == nil {
+			t.Fatalf("the Makefile has no %s", name)
+		}
+		return string(found[1])
+	}
+	packages := strings.Fields(variable("ONE_BY_ONE_IN"))
+	in := map[string][]string{}
+	for _, f := range files(t) {
+		for _, d := range f.Decls {
+			if function, ok := d.(*ast.FuncDecl); ok && f.isTest() {
+				in[function.Name.Name] = append(in[function.Name.Name], "./"+f.pkg())
+			}
+		}
+	}
+	names := regexp.MustCompile(`\bTest\w+`).FindAllString(variable("ONE_BY_ONE"), -1)
+	for _, name := range names {
+		if len(in[name]) != 1 || !slices.Contains(packages, in[name][0]) {
+			t.Errorf("%s is in %v, want one package of %v", name, in[name], packages)
+		}
+	}
+	if len(names) == 0 {
+		t.Error("no tests")
+	}
+}
