@@ -126,7 +126,8 @@ func measureEngine(ctx context.Context, b *bench) ([]row, error) {
 
 func (b *bench) engineRows(ctx context.Context, s *testbed) ([]row, error) {
 	var rows []row
-	fit := map[string]float64{} // runs of openCase per second, by driver
+	fit := map[string]float64{} // runs of openCase per second with the most in flight, by driver
+	most := b.inFlight[len(b.inFlight)-1]
 	for _, workflow := range b.shapes {
 		of, err := shapeOf(workflow)
 		if err != nil {
@@ -137,6 +138,10 @@ func (b *bench) engineRows(ctx context.Context, s *testbed) ([]row, error) {
 				continue
 			}
 			for _, d := range driversOf(workflow) {
+				reference := workflow == openCase && n == most && b.wantsOpenLoop(d)
+				if !reference && !b.wants(fmt.Sprintf("%s %s %d", d.name, workflow, n)) {
+					continue
+				}
 				r, err := b.engineRow(ctx, s, d, row{Case: workflow, Variant: d.name, Clients: n})
 				if err != nil {
 					return nil, err
@@ -150,6 +155,9 @@ func (b *bench) engineRows(ctx context.Context, s *testbed) ([]row, error) {
 	}
 	for _, percent := range percents {
 		for _, d := range driversOf(openCase) {
+			if !b.wants(openLoopName(d, percent)) {
+				continue
+			}
 			rate := fit[d.name] * float64(percent) / 100
 			r, err := b.engineRow(ctx, s, d, row{Case: openCase, Variant: d.name, Size: percent, Rate: rate})
 			if err != nil {
@@ -159,6 +167,16 @@ func (b *bench) engineRows(ctx context.Context, s *testbed) ([]row, error) {
 		}
 	}
 	return rows, nil
+}
+
+// openLoopName names the row of an open loop, for the option -rows.
+func openLoopName(d driver, percent int) string {
+	return fmt.Sprintf("%s %s %d%%", d.name, openCase, percent)
+}
+
+// wantsOpenLoop reports whether an open loop of the driver is to be measured.
+func (b *bench) wantsOpenLoop(d driver) bool {
+	return slices.ContainsFunc(percents, func(percent int) bool { return b.wants(openLoopName(d, percent)) })
 }
 
 // engineRow measures one kind of run, after a warm-up.

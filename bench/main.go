@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -59,8 +60,9 @@ type options struct {
 	only       []string
 	short      bool
 	reportOnly bool
-	root       string // folder of the server's module
-	server     string // the server's binary
+	rows       *regexp.Regexp // names of the rows of engine and overload to measure; nil for all
+	root       string         // folder of the server's module
+	server     string         // the server's binary
 	out        string
 	line       string // the command line, for the report
 }
@@ -71,6 +73,8 @@ func readOptions(args []string) (options, error) {
 	only := flags.String("only", "", "run only these parts, separated by commas: "+strings.Join(partNames(), ", "))
 	flags.BoolVar(&o.short, "short", false, "check that everything works, in a minute; the figures are meaningless")
 	flags.BoolVar(&o.reportOnly, "report", false, "measure nothing, only write the report of the existing results")
+	rows := flags.String("rows", "", "of engine and overload, measure only the rows whose name matches this regular"+
+		" expression, such as 'wire seq-3 (2x|80%)'; use -out as well")
 	flags.StringVar(&o.root, "root", "..", "folder of the server's module")
 	flags.StringVar(&o.server, "server", "", "the server's binary (default ROOT/bin/stepwell)")
 	flags.StringVar(&o.out, "out", "", "folder for RESULTS.md and results/ (default: here; with -short, a temporary one)")
@@ -88,8 +92,15 @@ func readOptions(args []string) (options, error) {
 			return o, fmt.Errorf("unknown part %q; the parts are %s", name, strings.Join(partNames(), ", "))
 		}
 	}
+	var err error
+	if o.rows, err = regexp.Compile(*rows); err != nil {
+		return o, fmt.Errorf("read -rows: %w", err)
+	}
 	return o, o.fillIn()
 }
+
+// wants reports whether a row is to be measured.
+func (o options) wants(name string) bool { return o.rows == nil || o.rows.MatchString(name) }
 
 // fillIn sets the defaults of missing options.
 func (o *options) fillIn() (err error) {

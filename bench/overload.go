@@ -33,12 +33,18 @@ var overloadDrivers = append(slices.Clone(drivers), goDriver)
 func measureOverload(ctx context.Context, b *bench) ([]row, error) {
 	var rows []row
 	for _, d := range overloadDrivers {
+		sizes := slices.DeleteFunc(slices.Clone(multiples), func(n int) bool {
+			return !b.wants(fmt.Sprintf("%s seq-3 %dx", d.name, n))
+		})
+		if len(sizes) == 0 {
+			continue
+		}
 		s, err := b.newTestbed(ctx, "all")
 		if err != nil {
 			return nil, err
 		}
 		s.client = s.client.lean() // most requests are starts that are refused
-		of, err := b.overloadRows(ctx, s, d)
+		of, err := b.overloadRows(ctx, s, d, sizes)
 		if err := errors.Join(err, s.clear()); err != nil {
 			return nil, fmt.Errorf("%s: %w", d.name, err)
 		}
@@ -47,13 +53,13 @@ func measureOverload(ctx context.Context, b *bench) ([]row, error) {
 	return rows, nil
 }
 
-func (b *bench) overloadRows(ctx context.Context, s *testbed, d driver) ([]row, error) {
+func (b *bench) overloadRows(ctx context.Context, s *testbed, d driver, sizes []int) ([]row, error) {
 	clients := b.inFlight[len(b.inFlight)-1]
 	b.saturate(ctx, s, d, clients, b.warm)
 	fits := row{Case: "seq-3", Variant: d.name, Clients: clients}.with(b.saturate(ctx, s, d, clients, b.engine))
 	say("overload %s: %.0f/s fit, p50 %.1f ms", d.name, fits.perSecond(), fits.Latency.P50)
 	rows := []row{fits}
-	for _, n := range multiples {
+	for _, n := range sizes {
 		r, err := b.overloadRow(ctx, s, d, row{
 			Case: "seq-3", Variant: d.name, Size: n, Rate: float64(n) * fits.perSecond(),
 		})
