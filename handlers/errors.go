@@ -64,6 +64,7 @@ var statuses = []struct {
 	status int
 	code   string
 }{
+	{errTooManyStarts, http.StatusTooManyRequests, "too_many_starts"}, // first: it comes by the thousand
 	{kv.ErrLimit, http.StatusBadRequest, "store_limit"},
 	{wire.ErrVersion, http.StatusBadRequest, "world_version"},
 	{wire.ErrUnknownFrame, http.StatusBadRequest, "unknown_frame"},
@@ -101,7 +102,6 @@ var statuses = []struct {
 	{entities.ErrStreamClosed, http.StatusConflict, "stream_closed"},
 	{entities.ErrStreamLimit, http.StatusConflict, "stream_limit"},
 	{read.ErrTooManyOrphans, http.StatusConflict, "too_many_orphan_streams"},
-	{errTooManyStarts, http.StatusTooManyRequests, "too_many_starts"},
 	{admin.ErrStartQuota, http.StatusTooManyRequests, "start_quota"},
 	{admin.ErrStorageQuota, http.StatusTooManyRequests, "storage_quota"},
 	{admin.ErrTooDeep, http.StatusConflict, "too_deep"},
@@ -261,6 +261,9 @@ func problemOf(err error) problem {
 
 // retryAfterOf returns when an error says that the request may be tried again; 0 if it does not.
 func retryAfterOf(err error) time.Duration {
+	if tooMany, ok := errors.AsType[*tooManyStartsError](err); ok {
+		return tooMany.RetryAfter
+	}
 	if early, ok := errors.AsType[*entities.NotYetError](err); ok {
 		return early.RetryAfter
 	}
@@ -268,9 +271,6 @@ func retryAfterOf(err error) time.Duration {
 		return tooMany.RetryAfter
 	}
 	if tooMany, ok := errors.AsType[*live.TooManyError](err); ok {
-		return tooMany.RetryAfter
-	}
-	if tooMany, ok := errors.AsType[*tooManyStartsError](err); ok {
 		return tooMany.RetryAfter
 	}
 	if quota, ok := errors.AsType[*admin.QuotaError](err); ok {

@@ -26,6 +26,11 @@ const (
 	// mostStarts is how many may wait at most: each holds a connection or two, and to take them in costs the processor
 	// time of others.
 	mostStarts = 1000
+	// longestBurst is for how long so many may wait. When some have been waiting for longer, the server has more to do than
+	// it can: then no more may wait than start in longestLine, or leastStarts if it starts few.
+	longestBurst = 5 * time.Second
+	longestLine  = 2 * time.Second
+	leastStarts  = 10
 	// startsPerProcessor is how many deliveries and starts may be under way at a time, by processor, while the database is
 	// busy: enough to keep it so.
 	startsPerProcessor = 96
@@ -35,7 +40,7 @@ const (
 	// startTick is how often waiting starts are admitted.
 	startTick = 5 * time.Millisecond
 	// startWindow is how long starts are counted to know how many the server can do.
-	startWindow = 5 * time.Second
+	startWindow = time.Second
 	// keptDecisions is how many decisions about runs are remembered, up to twice as many.
 	keptDecisions = 10_000
 )
@@ -59,7 +64,7 @@ func (*tooManyStartsError) Is(target error) bool { return target == errTooManySt
 
 // starts keeps starts of runs from slowing down the runs that have begun. While the server is busy, starts wait before
 // anything of them is written, and are admitted in the order in which they came, projects in turns, as there is
-// room. If more wait than the server can start in [longestStart], further ones are refused.
+// room. If more wait than the server can start in [longestLine], further ones are refused.
 //
 // A client of the Workflow SDK starts a run with two requests at a time. Both are decided alike, since the run exists
 // if either is accepted.
@@ -114,18 +119,33 @@ func newStarts(
 // room returns how many starts of a project fit besides those of it, and of all projects, that are being served.
 type room func(project string, own, all, projects int) int
 
-// startRoom returns how many runs of a project may start while so many projects start some. A start counts as long as
-// the deliveries that follow from it, so that few runs are under way at a time, and those end soon. A project with less
-// than its part of them has room for the rest of that part, however much others have under way.
+// startRoom returns how many runs of a project may start while so many projects start some.
 func startRoom(q *queue.Queue) room {
 	most := startsPerProcessor * runtime.GOMAXPROCS(0)
 	return func(project string, own, all, projects int) int {
-		left := most - max(q.Delivering(), q.Group().UnderWay()) - all
-		if !q.Group().Busy() {
-			left = max(left, idleStarts-all)
-		}
-		return max(left, most/projects-max(q.DeliveringOf(project), q.Group().UnderWayOf(project))-own)
+		return underWay{
+			all: max(q.Delivering(), q.Group().UnderWay()) + all, starts: all,
+			own: max(q.DeliveringOf(project), q.Group().UnderWayOf(project)) + own, busy: q.Group().Busy(),
+		}.room(most, projects)
 	}
+}
+
+// underWay is what a process has to do: deliveries, or the statements of them if those are more, and starts.
+type underWay struct {
+	all, own int  // of all projects, and of the one that starts a run
+	starts   int  // those of all that are starts
+	busy     bool // the database is
+}
+
+// room returns how many runs of a project may start if so many may be under way. A start counts as long as the
+// deliveries that follow from it, so that few runs are under way at a time, and those end soon. A project with less
+// than its part of them has room for the rest of that part, however much others have under way.
+func (u underWay) room(most, projects int) int {
+	left := max(most-u.all, most/projects-u.own)
+	if !u.busy {
+		left = max(left, idleStarts-u.starts)
+	}
+	return left
 }
 
 // admit waits until the run may start, or fails with a *[tooManyStartsError] or the context's error. The run is empty
@@ -348,16 +368,16 @@ func (s *starts) shareOf(project string, now time.Time) int {
 	if len(s.line[project]) == 0 {
 		projects++
 	}
-	return s.limit(now) / max(projects, 1)
+	return max(s.limit(now)/max(projects, 1), 1)
 }
 
-// limit returns how many starts may wait: no more than the server can do in [longestStart]. When it has just become
-// busy, that is not known yet.
+// limit returns how many starts may wait: no more than the server can do in [longestLine], once it has been busy for
+// [longestBurst].
 func (s *starts) limit(now time.Time) int {
-	if s.waiting == 0 || now.Sub(s.busySince) < longestStart {
+	if s.waiting == 0 || now.Sub(s.busySince) < longestBurst {
 		return mostStarts
 	}
-	return min(int(s.perSecond(now)*longestStart.Seconds()), mostStarts)
+	return min(max(int(s.perSecond(now)*longestLine.Seconds()), leastStarts), mostStarts)
 }
 
 // retryAfter returns about how long it takes to start the runs that wait.

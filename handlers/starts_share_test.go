@@ -42,6 +42,28 @@ func TestBusyProjectLeavesOthersRoomForStarts(t *testing.T) {
 	busy.Wait()
 }
 
+// TestRoomForStarts: an idle database lets some start beside slow functions; a busy one, as many as leave few under way.
+func TestRoomForStarts(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name     string
+		u        underWay
+		projects int
+		want     int
+	}{
+		{"nothing is under way", underWay{}, 1, 100},
+		{"some is", underWay{all: 70, own: 70, starts: 10}, 1, 30},
+		{"all that may be", underWay{all: 100, own: 100, busy: true}, 1, 0},
+		{"more than may be", underWay{all: 130, own: 130, busy: true}, 1, -30},
+		{"slow functions", underWay{all: 900, own: 900}, 1, idleStarts},
+		{"slow functions, and starts", underWay{all: 900, own: 900, starts: idleStarts}, 1, 0},
+		{"another project's", underWay{all: 900, own: 0, busy: true}, 2, 50},
+		{"another project's, and its own part", underWay{all: 900, own: 50, busy: true}, 2, 0},
+	} {
+		check.Equal(t, tt.name, tt.u.room(100, tt.projects), tt.want)
+	}
+}
+
 // TestProjectWithoutRoomHoldsUpNobody: starts of others are admitted although those of one project wait.
 func TestProjectWithoutRoomHoldsUpNobody(t *testing.T) {
 	t.Parallel()

@@ -143,8 +143,7 @@ func TestOneProjectLeavesSlotsInTheLine(t *testing.T) {
 	})
 }
 
-// TestTooManyStartsAreRefused: at first as many may wait as there may ever; then as many as can be admitted in the
-// longest wait.
+// TestTooManyStartsAreRefused: at first as many may wait as there may ever; then as many as start in the longest line.
 func TestTooManyStartsAreRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -158,29 +157,87 @@ func TestTooManyStartsAreRefused(t *testing.T) {
 				t.Errorf("got %+v, want a refusal; nothing is known of when there is room", got)
 			}
 		})
-		for i := range 10 { // of 100 starts per second
-			l.makeRoom(100 * (i + 1))
+		for i := range longestBurst / time.Second { // of 100 starts per second
+			l.makeRoom(100 * int(i+1))
 			l.ask(t.Context(), "a", "", fmt.Sprint("more", i))
 			time.Sleep(time.Second - startTick)
 		}
 		l.look(func() {
-			if l.waiting != 10 || len(l.refused) != 1 {
-				t.Errorf("%d wait, %d were refused; want 10 and 1", l.waiting, len(l.refused))
+			if len(l.refused) != 1 {
+				t.Errorf("%d were refused, want 1: there was room in the line", len(l.refused))
 			}
-		})
-		l.look(func() {
 			if got := l.perSecond(time.Now()); got < 90 || got > 110 {
 				t.Errorf("%g starts per second, want about 100", got)
 			}
+			if got := l.limit(time.Now()); got < 180 || got > 220 {
+				t.Errorf("%d may wait, want about 200, as many as start in %s", got, longestLine)
+			}
 		})
-		for range 3 * longestStart / time.Second { // of one start per second
-			l.ask(t.Context(), "a", "", "slow")
-			l.makeRoom(l.serving + 1)
-			time.Sleep(time.Second - startTick)
-		}
+		l.ask(t.Context(), "a", "", "late")
 		l.look(func() {
-			if got := l.limit(time.Now()); got < 15 || got > 25 || l.waiting != 10 {
-				t.Errorf("%d may wait, and %d do; want about 20, as many as start in %s, and 10", got, l.waiting, longestStart)
+			if got := l.refused["late"]; got == nil || got.RetryAfter > longestStart/2 {
+				t.Errorf("got %+v, want a refusal with the time in which those that wait have started", got)
+			}
+		})
+		l.stop()
+	})
+}
+
+// TestLineIsBoundedByTime: while four times as many starts come as fit, those that are admitted have waited for little
+// more than the longest line; each is either admitted or refused.
+func TestLineIsBoundedByTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine()
+		const every = 10 * time.Millisecond
+		asked := 0
+		for n := range int(30 * time.Second / every) {
+			for range 4 { // 400 a second, of which 100 fit
+				l.ask(t.Context(), "a", "", fmt.Sprint(asked))
+				asked++
+			}
+			l.starts.mu.Lock()
+			l.room = n + 1
+			l.starts.mu.Unlock()
+			time.Sleep(every)
+			if time.Duration(n)*every < 20*time.Second { // the burst has not been worked off
+				continue
+			}
+			l.look(func() {
+				if oldest := time.Since(l.line["a"][0].came); oldest > longestLine+longestLine/4 {
+					t.Fatalf("a start has waited for %s", oldest)
+				}
+			})
+		}
+		l.stop()
+		l.asks.Wait()
+		l.look(func() {
+			check.Equal(t, "admitted or refused", len(l.admitted)+len(l.refused), asked)
+			if got := len(l.admitted); got < 2_900 {
+				t.Errorf("%d were admitted, want about 3,000, as many as fit", got)
+			}
+		})
+	})
+}
+
+// TestProjectMayWaitInAShortLine: however few starts may wait, each project may have one that does.
+func TestProjectMayWaitInAShortLine(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine()
+		l.ask(t.Context(), "a", "", "a1")
+		time.Sleep(longestBurst)
+		for i := range leastStarts - 1 {
+			l.ask(t.Context(), "a", "", fmt.Sprint(i))
+		}
+		l.ask(t.Context(), "a", "", "a2")
+		for i := range leastStarts {
+			l.ask(t.Context(), fmt.Sprint("c", i), "", "c")
+		}
+		l.ask(t.Context(), "b", "", "b1")
+		l.look(func() {
+			if l.refused["a2"] == nil || len(l.refused) != 1 {
+				t.Errorf("refused %v, want a2", l.refused)
 			}
 		})
 		l.stop()

@@ -28,6 +28,10 @@ const (
 	// groupSize is the most statements in one transaction, and groupBytes about the most that they write.
 	groupSize  = 32
 	groupBytes = 256 << 10
+	// busyFor is how long a GroupCommit stays busy with at least leastBusy statements under way. Under load their number
+	// varies by as many as fill a transaction.
+	busyFor   = 500 * time.Millisecond
+	leastBusy = groupSize / 4
 	// GroupTimeout bounds one transaction.
 	GroupTimeout = 30 * time.Second
 	// largeStatement is from how many bytes a statement shares no transaction, and largeBytes how many bytes such
@@ -66,7 +70,10 @@ type GroupCommit struct {
 	executing int // of these, groups whose commit has not begun
 	underWay  int // statements that are executed or wait
 	waiting   int // statements
-	lines     map[string]*line
+	// filled is set if enough statements to fill a transaction have been under way lately; unfill, a timer, ends it.
+	filled bool
+	unfill *time.Timer
+	lines  map[string]*line
 	// order has the lines with statements that wait, the next one first.
 	order []*line
 }
@@ -241,8 +248,27 @@ func (g *GroupCommit) UnderWayOf(project string) int {
 	return 0
 }
 
-// Busy reports whether enough statements are under way to fill a transaction. More of them get no cheaper.
-func (g *GroupCommit) Busy() bool { return g.UnderWay() >= groupSize }
+// Busy reports whether enough statements are under way to fill a transaction, or some are and enough have been lately.
+// More of them get no cheaper.
+func (g *GroupCommit) Busy() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.underWay >= groupSize || g.underWay >= leastBusy && g.filled
+}
+
+// fill notes that enough statements are under way to fill a transaction. The mutex is held.
+func (g *GroupCommit) fill() {
+	g.filled = true
+	if g.unfill != nil {
+		g.unfill.Reset(busyFor)
+		return
+	}
+	g.unfill = time.AfterFunc(busyFor, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.filled = false
+	})
+}
 
 // startOrWait reports whether the statement may be executed at once, as nothing else is. If not, the statement now
 // waits for the next transaction, which may begin at once.
@@ -255,7 +281,9 @@ func (g *GroupCommit) startOrWait(key string, w *waiter) bool {
 		g.lines[key] = l
 	}
 	l.underWay++
-	g.underWay++
+	if g.underWay++; g.underWay >= groupSize {
+		g.fill()
+	}
 	if g.running == 0 {
 		g.running++
 		return true

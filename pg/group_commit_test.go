@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -286,6 +287,36 @@ func TestProjectsTakeTurnsInTransactions(t *testing.T) {
 	if g.UnderWay() != 0 || len(g.lines) != 0 || len(g.order) != 0 {
 		t.Errorf("%d are under way, in %d lines with %d in the order; want none", g.UnderWay(), len(g.lines), len(g.order))
 	}
+}
+
+// TestGroupStaysBusy: when a transaction has just ended, a few statements count, since more follow.
+func TestGroupStaysBusy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGroupCommit(nil)
+		g.running = g.atOnce
+		for n := range groupSize {
+			check.Equal(t, fmt.Sprintf("busy with %d statements", n), g.Busy(), false)
+			g.startOrWait("a", &waiter{})
+		}
+		check.Equal(t, "busy with those of a transaction", g.Busy(), true)
+		time.Sleep(busyFor + time.Millisecond)
+		check.Equal(t, "busy for as long as they take", g.Busy(), true)
+		g.startOrWait("a", &waiter{})
+		for n := groupSize; n >= leastBusy; n-- {
+			g.leave("a")
+			check.Equal(t, fmt.Sprintf("busy with %d just after", n), g.Busy(), true)
+		}
+		time.Sleep(busyFor + time.Millisecond)
+		check.Equal(t, "busy with as many later", g.Busy(), false)
+		for range groupSize - leastBusy {
+			g.startOrWait("a", &waiter{})
+		}
+		for range groupSize - leastBusy + 1 {
+			g.leave("a")
+		}
+		check.Equal(t, "busy just after, with fewer", g.Busy(), false)
+	})
 }
 
 // TestTransactionsAreBounded: statements that write much share a transaction with few others.
