@@ -183,6 +183,40 @@ func change(ctx context.Context, pool *pgxpool.Pool, numbers *rand.Rand) error {
 	return tx.Commit(ctx)
 }
 
+// TestEachChangeIsFollowed: each kind of change, of a run of its own that is copied, is true in the target.
+func TestEachChangeIsFollowed(t *testing.T) {
+	t.Parallel()
+	m := newMover(t)
+	endRuns(t, m.From, 30)
+	kinds := slices.Sorted(maps.Keys(changed))
+	apply := func(name string, n int) {
+		for _, sql := range changed[name] {
+			testdb.Exec(t, m.From, sql, []any{n, n}[:1+min(1, strings.Count(sql, "$2"))]...)
+		}
+	}
+	apply("archive", 1+slices.Index(kinds, "forget"))
+	apply("remove", 1+slices.Index(kinds, "end"))
+	apply("open", 1+slices.Index(kinds, "end"))
+	var source map[string][]string
+	m.reached = func(at phase) {
+		switch at {
+		case changes:
+			if len(source) == 0 && len(column(t, m.From, `SELECT project FROM departures`)) == 0 {
+				for i, name := range kinds {
+					apply(name, i+1)
+				}
+			}
+		case copied:
+			source = allRows(t, m.From)
+		default:
+		}
+	}
+	if err := m.Move(t.Context(), shop, "eu2"); err != nil {
+		t.Fatal(err)
+	}
+	compare(t, source, m.To)
+}
+
 // TestChangesAreFollowed: whatever happens to runs that are copied is true in the target, by writers that go on until
 // they are refused. Each command dies, and the last one goes on.
 func TestChangesAreFollowed(t *testing.T) {
