@@ -14,7 +14,7 @@ const (
 	// perRelease is how many numbers of migrations each minor release has: those of 0.1 are 100 to 199, of 0.2 200 to 299.
 	perRelease = 100
 	// baseline is the number of the migration that creates the schema of release 0.1.
-	baseline = 113
+	baseline = 132
 )
 
 // SchemaError reports that this program cannot work on the schema as it is. The message says what to do.

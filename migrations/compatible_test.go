@@ -15,13 +15,13 @@ func TestSchemasOfDistantReleasesAreRefused(t *testing.T) {
 		applied, known int64
 		want           string // in the error; empty if there is none
 	}{
-		{0, 120, ""}, {113, 120, ""}, {120, 120, ""},
-		{150, 120, ""},                           // a later patch of the same release
-		{299, 120, ""},                           // the next release
-		{120, 307, ""},                           // migrates further than one release, while no server runs
-		{300, 120, "release after the next one"}, // 0.3, for a program of 0.1
+		{0, 140, ""}, {132, 140, ""}, {140, 140, ""},
+		{150, 140, ""},                           // a later patch of the same release
+		{299, 140, ""},                           // the next release
+		{140, 307, ""},                           // migrates further than one release, while no server runs
+		{300, 140, "release after the next one"}, // 0.3, for a program of 0.1
 		{301, 299, ""}, {400, 299, "release after the next one"},
-		{112, 120, "older than release 0.1"}, {1, 113, "older than release 0.1"},
+		{131, 140, "older than release 0.1"}, {1, 132, "older than release 0.1"},
 		{2, 3, ""}, // of a test
 	} {
 		err := migrations.Compatible("stepwell", tt.applied, tt.known)

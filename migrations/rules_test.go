@@ -9,7 +9,7 @@ import (
 )
 
 // baseline is the first migration.
-const baseline = "00113_baseline.sql"
+const baseline = "00132_baseline.sql"
 
 // breaking matches statements that servers of the previous version do not survive.
 var breaking = regexp.MustCompile(`(?i)ALTER COLUMN \w+ (SET DATA )?TYPE|\bRENAME\b|DROP (TABLE|COLUMN)|SET NOT NULL`)

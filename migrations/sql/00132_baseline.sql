@@ -108,7 +108,8 @@ CREATE TABLE runs (
 ) WITH (fillfactor = 80);
 -- Counts the open runs of a deployment.
 CREATE INDEX runs_deployment_idx ON runs (project, deployment_id) WHERE completed_at IS NULL;
-CREATE INDEX runs_ended_idx ON runs (project, completed_at, id) WHERE completed_at IS NOT NULL;
+-- For retention.
+CREATE INDEX runs_completed_idx ON runs (project, completed_at) WHERE completed_at IS NOT NULL;
 -- Lists the failed runs with a code in the order of all lists of runs. Few runs fail, so the index is small.
 CREATE INDEX runs_error_idx ON runs (project, error_code, created_at, id) WHERE error_code <> '';
 -- Lists the forks of a run.
@@ -122,13 +123,14 @@ CREATE INDEX runs_open_descendants_idx ON runs (root_id) WHERE root_id <> '' AND
 CREATE INDEX runs_open_idx ON runs (id) WHERE completed_at IS NULL;
 CREATE INDEX runs_parent_idx ON runs (parent_id, id) WHERE parent_id <> '';
 -- Lists of runs are ordered by (created_at, id). A list of all statuses merges those of the five statuses, so two
--- indexes serve all four kinds of lists. Each index costs one more write when a run starts and when it ends, which
--- are the two updates that cannot be HOT because of it. Index entries of a run's earlier statuses are skipped and
--- marked dead by the next list, and removed by vacuum.
-CREATE INDEX runs_status_idx ON runs (project, status, created_at, id);
+-- indexes serve all four kinds of lists. They leave the IDs out: runs of the same millisecond are sorted by these where
+-- they are read, so an entry takes half as much, and those of a status and a millisecond share one. Each index costs one
+-- more write when a run starts and when it ends, which are the two updates that cannot be HOT because of it. Index
+-- entries of a run's earlier statuses are skipped and marked dead by the next list, and removed by vacuum.
+CREATE INDEX runs_status_created_idx ON runs (project, status, created_at);
 CREATE UNIQUE INDEX runs_unique_key ON runs (project, workflow_name, unique_key)
     WHERE unique_key <> '' AND completed_at IS NULL;
-CREATE INDEX runs_workflow_idx ON runs (project, workflow_name, status, created_at, id);
+CREATE INDEX runs_workflow_created_idx ON runs (project, workflow_name, status, created_at);
 
 -- The log, keyed and ordered by (run_id, seq). Nothing is ordered by time. Columns of a fixed width come first: a row
 -- needs 11 bytes less than with padding between them.
@@ -144,13 +146,15 @@ CREATE TABLE events (
     created_at timestamptz NOT NULL,
     occurred_at timestamptz,
     spec_version integer NOT NULL,
-    run_id text COLLATE "C" NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+    run_id text COLLATE "C" NOT NULL,
     type event_type NOT NULL,
     correlation_id text COLLATE "C" NOT NULL DEFAULT '',
     data jsonb NOT NULL,
     extra bytea,
     payload bytea,
     project text COLLATE "C" NOT NULL,
+    -- The size of a payload of which the event has only the reference; NULL if the event has the payload.
+    blob_size bigint,
     PRIMARY KEY (run_id, seq)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02); -- reuses the space of deleted rows early
 -- The number of runs grows with the number of rows. Statistics of a small table do not show that: Postgres keeps the
@@ -158,8 +162,6 @@ CREATE TABLE events (
 -- at each execution. This makes it assume 20 rows per run.
 ALTER TABLE events ALTER COLUMN run_id SET (n_distinct = -0.05);
 CREATE INDEX events_correlation_idx ON events (correlation_id, run_id, seq) WHERE correlation_id <> '';
--- For events of one type. Lists of all types merge those of each type, as lists of runs merge statuses.
-CREATE INDEX events_feed_idx ON events (project, type, xid, run_id, seq);
 -- A run creates a hook once, whether or not it gets the token. For steps and waits, the keys of their tables ensure
 -- that.
 CREATE UNIQUE INDEX events_hook_claim_key ON events (run_id, correlation_id)
@@ -168,6 +170,10 @@ CREATE UNIQUE INDEX events_hook_claim_key ON events (run_id, correlation_id)
 -- received of one signal.
 CREATE UNIQUE INDEX events_resume_key ON events (run_id, ((data ->> 'resumeId') COLLATE "C"))
     WHERE type = 'hook_received' AND data ->> 'resumeId' IS NOT NULL;
+-- The events of one type in a project by their transactions. Those of one transaction are sorted where they are read, so
+-- the index has one entry for all events of a type that one transaction wrote. Lists of all types merge those of each
+-- type, as lists of runs merge statuses.
+CREATE INDEX events_xid_idx ON events (project, type, xid);
 
 -- An order of the events of a project that a restore, a dump and a move to another cluster do not break: the numbers
 -- of transactions are those of one cluster, and go back when it is restored (pg/epoch.go).
@@ -188,7 +194,7 @@ CREATE TABLE feed_epochs (
 INSERT INTO feed_epochs (number, id, cluster, started_at, begins, base) VALUES (1, '', '', '-infinity', 0, 0);
 
 CREATE TABLE steps (
-    run_id text COLLATE "C" NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+    run_id text COLLATE "C" NOT NULL,
     id text COLLATE "C" NOT NULL,
     name text NOT NULL,
     status step_status NOT NULL,
@@ -209,6 +215,20 @@ CREATE TABLE steps (
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
 ALTER TABLE steps ALTER COLUMN run_id SET (n_distinct = -0.05);
 CREATE UNIQUE INDEX steps_created_key ON steps (run_id, created_seq);
+
+-- delete_logs deletes the events and steps of a run with it. A foreign key would look up the run for each row, again,
+-- which took Postgres a tenth of a run's processor time; and each statement that inserts events or steps has the run's row
+-- locked, or inserts it, so a key could refuse none of them.
+-- +goose StatementBegin
+CREATE FUNCTION delete_logs() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    DELETE FROM events WHERE run_id = ANY (ARRAY(SELECT id FROM gone));
+    DELETE FROM steps WHERE run_id = ANY (ARRAY(SELECT id FROM gone));
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER delete_logs AFTER DELETE ON runs REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION delete_logs();
 
 -- Live hooks. Disposing of a hook, or the end of its run, deletes the row and frees the token.
 CREATE TABLE hooks (
@@ -283,6 +303,21 @@ CREATE TABLE run_store (
     seq bigint NOT NULL,
     PRIMARY KEY (run_id, key)
 );
+
+-- Large payloads are objects in a bucket or a folder (eventlog/blob).
+CREATE TABLE blobs (
+    id uuid PRIMARY KEY,
+    project text COLLATE "C" NOT NULL,
+    -- The run whose log has the payload; NULL until an event with it is committed, and once the run is deleted.
+    run_id text COLLATE "C" REFERENCES runs(id) ON DELETE SET NULL,
+    -- Bytes of the object.
+    size bigint NOT NULL CHECK (size > 0),
+    created_at timestamptz NOT NULL DEFAULT now(),
+    -- The object is being deleted, or is. No run can have the blob any more.
+    doomed boolean NOT NULL DEFAULT false CHECK (NOT doomed OR run_id IS NULL)
+);
+CREATE INDEX blobs_run_idx ON blobs (run_id) WHERE run_id IS NOT NULL;
+CREATE INDEX blobs_free_idx ON blobs (created_at) WHERE run_id IS NULL;
 
 -- ===== Streams
 
@@ -484,7 +519,9 @@ CREATE TABLE processes (
     -- The version, the commit and the role of the program.
     version text NOT NULL DEFAULT '',
     commit text NOT NULL DEFAULT '',
-    role text NOT NULL DEFAULT ''
+    role text NOT NULL DEFAULT '',
+    -- The cell of the process; empty for none.
+    cell text COLLATE "C" NOT NULL DEFAULT ''
 ) WITH (fillfactor = 50);
 
 -- The sweeper's position among the live runs, and when it runs next. A single row.
@@ -631,9 +668,13 @@ CREATE TABLE api_keys (
     -- Keys of the role worker register deployments: the one with this ID, or if it ends in *, all whose IDs begin
     -- like it. Empty for other roles.
     deployments text NOT NULL DEFAULT '',
+    -- Of a person who signs in by an identity provider, and has a key in each project that their groups open: the issuer
+    -- and the subject. Empty for a key of programs. The hash of a person's key is random, so no text is that key.
+    person text COLLATE "C" NOT NULL DEFAULT '',
     CONSTRAINT api_keys_deployments_check CHECK ((role = 'worker') = (deployments <> '')),
     CONSTRAINT api_keys_role_check CHECK (role IN ('admin', 'write', 'read', 'metadata', 'invoke', 'worker'))
 );
+CREATE UNIQUE INDEX api_keys_person_key ON api_keys (person, project) WHERE person <> '' AND revoked_at IS NULL;
 CREATE INDEX api_keys_project_idx ON api_keys (project, id);
 
 -- The sessions of browsers in the dashboard.
@@ -692,6 +733,46 @@ CREATE INDEX audit_action_idx ON audit (project, action, seq);
 CREATE INDEX audit_actor_idx ON audit (project, actor, seq);
 CREATE INDEX audit_project_idx ON audit (project, seq);
 CREATE INDEX audit_subject_idx ON audit (project, subject, seq);
+
+-- ===== Encryption
+
+-- Payloads of projects are encrypted by keys of their own, which keys outside of the database wrap.
+CREATE TABLE data_keys (
+    -- Random. It is in every payload that the key encrypts.
+    id bytea PRIMARY KEY CHECK (octet_length(id) = 16),
+    project text COLLATE "C" NOT NULL,
+    -- The name of the key that wraps this one, and this one wrapped; NULL once it is destroyed.
+    wrapped_by text COLLATE "C" NOT NULL,
+    wrapped bytea,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    -- Since when another key encrypts what is written, and this one only decrypts.
+    retired_at timestamptz,
+    destroyed_at timestamptz,
+    -- Grows with every change of a row, in the order of the commits.
+    revision bigint NOT NULL UNIQUE,
+    -- Whether what the key encrypts for a run is encrypted by a key that follows from it and the run's secret.
+    per_run boolean NOT NULL DEFAULT false,
+    CONSTRAINT data_keys_destroyed_check CHECK ((wrapped IS NULL) = (destroyed_at IS NOT NULL)
+        AND (destroyed_at IS NULL OR retired_at IS NOT NULL))
+);
+-- One key of a project encrypts.
+CREATE UNIQUE INDEX data_keys_current_key ON data_keys (project) WHERE retired_at IS NULL;
+CREATE INDEX data_keys_project_idx ON data_keys (project, created_at);
+
+-- Payloads of a run can be encrypted by a key of the run, so that this alone can be destroyed.
+CREATE TABLE run_keys (
+    -- The run may not exist yet, or not any more.
+    run_id text COLLATE "C" PRIMARY KEY,
+    project text COLLATE "C" NOT NULL,
+    -- Random; NULL once it is destroyed. It is good for nothing without the project's data key.
+    secret bytea CHECK (octet_length(secret) = 32),
+    created_at timestamptz NOT NULL DEFAULT now(),
+    shredded_at timestamptz,
+    -- Since when the run is in an archive only, from which it can be imported.
+    archived_at timestamptz,
+    CONSTRAINT run_keys_shredded_check CHECK ((secret IS NULL) = (shredded_at IS NOT NULL))
+);
+CREATE INDEX run_keys_shredded_idx ON run_keys (shredded_at) WHERE shredded_at IS NOT NULL;
 
 -- ===== Capacity
 
@@ -1028,6 +1109,27 @@ CREATE TABLE retention (
     CONSTRAINT retention_keep_check CHECK (keep > '00:00:00')
 );
 
+-- Runs that were archived and deleted stay listed, so that they can be found (eventlog/archive).
+-- Their rows as they were. A migration that changes the columns of runs changes these too.
+CREATE TABLE archived_runs (
+    LIKE runs,
+    archived_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (id)
+);
+CREATE INDEX archived_runs_created_idx ON archived_runs (project, created_at, id);
+CREATE INDEX archived_runs_key_idx ON archived_runs (project, unique_key, created_at, id) WHERE unique_key <> '';
+CREATE INDEX archived_runs_archived_idx ON archived_runs (archived_at);
+
+CREATE TABLE archived_attributes (
+    run_id text COLLATE "C" NOT NULL REFERENCES archived_runs(id) ON DELETE CASCADE,
+    key text COLLATE "C" NOT NULL,
+    value text COLLATE "C" NOT NULL,
+    project text COLLATE "C" NOT NULL,
+    created_at timestamptz NOT NULL,
+    PRIMARY KEY (run_id, key)
+);
+CREATE INDEX archived_attributes_value_idx ON archived_attributes (project, key, value, created_at, run_id);
+
 -- How often things happened in a project in an interval, and how long they took. The rows are a fold of the project's
 -- events (eventlog/stats). Each event is counted in one interval of each width.
 CREATE TABLE stats (
@@ -1059,6 +1161,143 @@ CREATE TABLE stats_progress (
     -- When counts that are too old were deleted last.
     pruned_at timestamptz NOT NULL DEFAULT '-infinity'
 );
+
+-- ===== Cells
+
+-- The projects that leave this database, or have left it. While there is a row, triggers refuse every write of the
+-- project: those of refuse_write, whose conditions name it.
+CREATE TABLE departures (
+    project text COLLATE "C" PRIMARY KEY,
+    -- This cell, and the one to which the project goes.
+    here text COLLATE "C" NOT NULL,
+    cell text COLLATE "C" NOT NULL,
+    -- The newest epoch of the other database when the move began, by which a repeated command knows that it has the same.
+    target text COLLATE "C" NOT NULL,
+    -- Identifies the move.
+    fenced_at timestamptz NOT NULL DEFAULT now(),
+    -- Since when the other cell has it, and since when nothing of it is left here but its name and its keys.
+    moved_at timestamptz,
+    cleaned_at timestamptz
+);
+
+-- The cells from which a project of this database came, one row for each.
+CREATE TABLE arrivals (
+    project text COLLATE "C" NOT NULL,
+    cell text COLLATE "C" NOT NULL,
+    -- The key for the tokens of calls that the cell has made; NULL if it has made none. In plain text, because HMAC needs
+    -- it.
+    calls bytea CHECK (octet_length(calls) = 32),
+    -- departures.fenced_at there, which identifies the move.
+    departed_at timestamptz NOT NULL,
+    arrived_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (project, cell)
+);
+
+-- The epochs of the cells from which a project came: cursors of the project name them.
+CREATE TABLE arrived_epochs (
+    project text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    -- Up to which place the epoch is part of this history.
+    kept bigint NOT NULL,
+    PRIMARY KEY (project, id)
+);
+
+-- In the database that a project will leave: the moves that copy ended runs ahead. While there is a row, triggers note the
+-- ended runs of the project that change.
+CREATE TABLE leaving (
+    project text COLLATE "C" PRIMARY KEY,
+    -- The cell to which it will go.
+    cell text COLLATE "C" NOT NULL,
+    -- Identifies the move.
+    began_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- Runs of these projects that ended, or of which something changed after their end, and the transactions that did it.
+CREATE TABLE leaving_changes (
+    project text COLLATE "C" NOT NULL,
+    run_id text COLLATE "C" NOT NULL,
+    xid xid8 NOT NULL DEFAULT pg_current_xact_id()
+);
+CREATE INDEX leaving_changes_run_idx ON leaving_changes (project, run_id);
+
+-- In the database to which a project moves, while its ended runs are copied ahead: how far that is. The project also has
+-- a row in departures, as one that has left, so that all leave its rows alone.
+CREATE TABLE arriving (
+    project text COLLATE "C" PRIMARY KEY,
+    -- The cell where it is, and the move, as leaving.began_at there.
+    cell text COLLATE "C" NOT NULL,
+    began_at timestamptz NOT NULL,
+    -- Counts what the move has written, by which a command notices another one.
+    steps bigint NOT NULL DEFAULT 0,
+    -- What is copied now, and the place of the last run that is copied.
+    pass text NOT NULL,
+    at timestamptz NOT NULL DEFAULT '0001-01-01 00:00:00Z',
+    run_id text COLLATE "C" NOT NULL DEFAULT '',
+    -- Changes by older transactions than this one are followed.
+    followed xid8 NOT NULL DEFAULT '0',
+    -- The epoch of the other database, and the place up to which it was read: a history that was lost is not gone on with.
+    epoch text COLLATE "C" NOT NULL DEFAULT '',
+    place bigint NOT NULL DEFAULT 0
+);
+
+-- refuse_write refuses to change a row of a project that leaves. Its argument is the column that says whose the row is:
+-- name, project, run_id or stream_id. A transaction with an older snapshot than the move may not see that the project
+-- leaves, nor its run; it must begin again.
+-- +goose StatementBegin
+CREATE FUNCTION refuse_write() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    of text;
+    leaving departures;
+    old_snapshot boolean := current_setting('transaction_isolation') <> 'read committed';
+BEGIN
+    IF TG_OP = 'DELETE' THEN
+        EXECUTE format('SELECT ($1).%I::text', TG_ARGV[0]) USING OLD INTO of;
+    ELSE
+        EXECUTE format('SELECT ($1).%I::text', TG_ARGV[0]) USING NEW INTO of;
+    END IF;
+    IF TG_ARGV[0] = 'run_id' THEN
+        SELECT r.project INTO of FROM runs r WHERE r.id = of;
+    ELSIF TG_ARGV[0] = 'stream_id' THEN
+        SELECT s.project INTO of FROM streams s WHERE s.id = of::bigint;
+    END IF;
+    SELECT d.* INTO leaving FROM departures d WHERE d.project = of;
+    IF leaving.project IS NOT NULL THEN
+        RAISE EXCEPTION 'project % %', of,
+            CASE WHEN leaving.moved_at IS NULL THEN 'is moving to cell ' ELSE 'is in cell ' END || leaving.cell
+            USING ERRCODE = CASE WHEN leaving.moved_at IS NULL THEN 'SWM01' ELSE 'SWM02' END,
+                DETAIL = json_build_object('project', of, 'here', leaving.here, 'cell', leaving.cell);
+    END IF;
+    IF old_snapshot AND (of IS NULL OR TG_ARGV[0] IN ('name', 'project')) THEN
+        RAISE EXCEPTION 'the project may be moving: begin the transaction again' USING ERRCODE = 'serialization_failure';
+    END IF;
+    IF TG_OP = 'DELETE' THEN
+        RETURN OLD;
+    END IF;
+    RETURN NEW;
+END $$;
+-- +goose StatementEnd
+
+-- note_change notes the run of a row that is written. Its argument is the column with the run.
+-- +goose StatementBegin
+CREATE FUNCTION note_change() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    written record;
+    run text;
+BEGIN
+    IF TG_OP = 'DELETE' THEN
+        written := OLD;
+    ELSE
+        written := NEW;
+    END IF;
+    IF TG_ARGV[0] = 'id' THEN
+        run := written.id;
+    ELSE
+        run := written.run_id;
+    END IF;
+    INSERT INTO leaving_changes (project, run_id) VALUES (written.project, run);
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
 
 -- ===== Requests in SQL
 
@@ -1220,13 +1459,16 @@ SELECT r.id AS run_id, r.project, r.workflow_name AS workflow, r.deployment_id A
     r.error_code,
     r.parent_id AS parent_run_id, r.parent_step AS parent_step_id,
     r.root_id AS root_run_id, r.depth, r.last_seq AS events,
-    r.created_at, r.started_at, r.completed_at AS ended_at, r.deadline
+    r.created_at, r.started_at, r.completed_at AS ended_at, r.deadline,
+    r.fork_of AS forked_from, r.fork_seq AS forked_events, r.continued_from, r.continued_as
 FROM runs r
 LEFT JOIN events first ON first.run_id = r.id AND first.seq = 1
 LEFT JOIN events last ON last.run_id = r.id AND last.seq = r.end_seq;
 
+-- The token of a webhook is a secret, in the log as in v_hooks.
 CREATE VIEW v_events AS
-SELECT e.run_id, e.seq, e.project, e.type::text AS type, e.correlation_id AS entity_id, e.data,
+SELECT e.run_id, e.seq, e.project, e.type::text AS type, e.correlation_id AS entity_id,
+    CASE WHEN e.data ->> 'isWebhook' = 'true' THEN e.data - 'token' ELSE e.data END AS data,
     payload_json(e.payload) AS payload, e.payload AS payload_bytes, e.created_at, e.occurred_at
 FROM events e;
 
@@ -1236,7 +1478,8 @@ SELECT s.run_id, s.id AS step_id, r.project, r.workflow_name AS workflow, s.name
     CASE WHEN s.status = 'completed' THEN payload_json(result.payload) END AS output,
     CASE WHEN s.status <> 'completed' THEN payload_json(result.payload) END AS error,
     coalesce(result.data ->> 'errorCode', '') AS error_code,
-    s.created_at, s.started_at, s.completed_at AS ended_at, s.retry_after
+    s.created_at, s.started_at, s.completed_at AS ended_at, s.retry_after,
+    coalesce(input.data -> 'step' ->> 'childId', '') AS child_run_id
 FROM steps s
 JOIN runs r ON r.id = s.run_id
 LEFT JOIN events input ON input.run_id = s.run_id AND input.seq = s.created_seq
@@ -1255,3 +1498,16 @@ FROM run_store v JOIN runs r ON r.id = v.run_id;
 
 CREATE VIEW v_attributes AS
 SELECT a.run_id, a.project, a.workflow_name AS workflow, a.key, a.value, a.created_at FROM run_attributes a;
+
+CREATE VIEW v_waits AS
+SELECT w.run_id, w.id AS wait_id, r.project, r.workflow_name AS workflow, w.status, w.resume_at, w.created_at,
+    w.completed_at AS ended_at
+FROM waits w JOIN runs r ON r.id = w.run_id;
+
+CREATE VIEW v_signals AS
+SELECT s.id AS signal_id, s.project, s.name, s.key AS idempotency_key, payload_json(s.data) AS data,
+    s.root_id AS root_run_id, s.created_at, s.expires_at
+FROM signals s;
+
+CREATE VIEW v_pauses AS
+SELECT p.project, p.kind, p.name, p.note, p.paused_by, p.paused_at FROM pauses p WHERE p.resumed_at IS NULL;
