@@ -26,8 +26,8 @@ const (
 	// mostStarts is how many may wait at most: each holds a connection or two, and to take them in costs the processor
 	// time of others.
 	mostStarts = 1000
-	// longestBurst is for how long so many may wait. When some have been waiting for longer, the server has more to do than
-	// it can: then no more may wait than start in longestLine, or leastStarts if it starts few.
+	// longestBurst is for how long so many may wait. When some have been waiting for longer, the server has more to do
+	// than it can: then no more may wait than start in longestLine, or leastStarts if it starts few.
 	longestBurst = 5 * time.Second
 	longestLine  = 2 * time.Second
 	leastStarts  = 10
