@@ -124,9 +124,36 @@ func measureEngine(ctx context.Context, b *bench) ([]row, error) {
 	return rows, errors.Join(err, s.clear())
 }
 
+// engineRows measures the closed loops, and then the open ones, whose rates follow from those.
 func (b *bench) engineRows(ctx context.Context, s *testbed) ([]row, error) {
-	var rows []row
+	rows, err := b.closedLoops(ctx, s)
+	if err != nil {
+		return nil, err
+	}
 	fit := map[string]float64{} // runs of openCase per second with the most in flight, by driver
+	for _, r := range rows {
+		if r.Case == openCase {
+			fit[r.Variant] = r.perSecond()
+		}
+	}
+	for _, percent := range percents {
+		for _, d := range driversOf(openCase) {
+			if !b.wants(openLoopName(d, percent)) {
+				continue
+			}
+			rate := fit[d.name] * float64(percent) / 100
+			r, err := b.engineRow(ctx, s, d, row{Case: openCase, Variant: d.name, Size: percent, Rate: rate})
+			if err != nil {
+				return nil, err
+			}
+			rows = append(rows, r)
+		}
+	}
+	return rows, nil
+}
+
+// closedLoops measures the closed loops, of each driver with more and more in flight.
+func (b *bench) closedLoops(ctx context.Context, s *testbed) (rows []row, err error) {
 	most := b.inFlight[len(b.inFlight)-1]
 	for _, workflow := range b.shapes {
 		of, err := shapeOf(workflow)
@@ -147,23 +174,7 @@ func (b *bench) engineRows(ctx context.Context, s *testbed) ([]row, error) {
 					return nil, err
 				}
 				rows = append(rows, r)
-				if workflow == openCase {
-					fit[d.name] = r.perSecond()
-				}
 			}
-		}
-	}
-	for _, percent := range percents {
-		for _, d := range driversOf(openCase) {
-			if !b.wants(openLoopName(d, percent)) {
-				continue
-			}
-			rate := fit[d.name] * float64(percent) / 100
-			r, err := b.engineRow(ctx, s, d, row{Case: openCase, Variant: d.name, Size: percent, Rate: rate})
-			if err != nil {
-				return nil, err
-			}
-			rows = append(rows, r)
 		}
 	}
 	return rows, nil
