@@ -266,9 +266,32 @@ func (c *cachedRun) addFacts(r *Request, f *facts) bool {
 	case entities.EventStoreSet:
 		f.Store = c.Store
 		return (c.Run.StoreSeq == 0 || c.Store != nil) && (!r.isStoreCommand() || c.addHistory(r.CorrelationID, f))
+	case entities.EventHookReceived:
+		return c.addResumption(r, f)
 	default: // needs more than the rows of the run, its steps and waits
 		return false
 	}
+}
+
+// addResumption adds the facts about the hook that a request resumes. It reports whether the log is cached. The hooks
+// of a run that has not ended are the fold of its log.
+func (c *cachedRun) addResumption(r *Request, f *facts) bool {
+	if c.log == nil || int64(len(c.log)) != c.Run.LastSeq || c.Run.Status.Ended() {
+		return false
+	}
+	if f.received == nil {
+		f.received = map[string]*receipt{}
+	}
+	for i := range c.log {
+		e := &c.log[i]
+		if e.Type == entities.EventHookReceived && e.Data.ResumeID != "" && e.Data.ResumeID == r.Data.ResumeID {
+			return false // a repetition, whose outcome is that of the lock
+		}
+		if e.CorrelationID == r.CorrelationID {
+			f.applyToHook(e)
+		}
+	}
+	return c.addHistory(r.CorrelationID, f)
 }
 
 // addHistory adds the history of a correlation ID. It reports whether the log is cached.

@@ -259,7 +259,7 @@ func TestCachedFactsByRequest(t *testing.T) {
 		"the end of an unknown wait":       {known, on(theRun, "wait_completed", "wait_9"), false},
 		"a known wait":                     {known, sleep("wait_completed"), true},
 		"a hook, whose token may be taken": {known, hook("hook_created"), false},
-		"a hook_received":                  {known, hook("hook_received"), false},
+		"a hook_received":                  {known, hook("hook_received"), true},
 		"an attribute":                     {known, on(theRun, "attr_set", ""), false},
 	}
 	for name, test := range tests {
