@@ -61,6 +61,13 @@
 // function receives, and maxAttempts, count calls that were made. Only a step with one attempt is not started once
 // more, since nobody knows whether its call was made.
 //
+// # Short waits
+//
+// An answer that has the run wait for a few seconds ends the work in the same statement, and the process keeps the time
+// in memory. When it has come, one statement ends the wait, leases the work to the process and records its start; see
+// short_wait.go. It requires that the work is as the answer left it. The work itself is due a little later than the
+// wait ends, so that it gets a ticket only if the process has died or has no slot.
+//
 // # Flows
 //
 // The function of a flow is in this process, so that it can be asked before new events are written. When a run is

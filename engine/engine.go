@@ -43,6 +43,7 @@ type Engine struct {
 	remembering *remembering
 	// lateAnswers is [lateAnswers], or another time in tests.
 	lateAnswers time.Duration
+	shortWaits  *shortWaits
 	// follows says what follows from new events in runs of flows.
 	follows eventlog.Follow
 }
@@ -57,7 +58,7 @@ func New(q *queue.Queue, log *eventlog.Log) *Engine {
 		secrets:     admin.NewSecrets(q.Pool(), now),
 		remembering: &remembering{}, lateAnswers: lateAnswers,
 	}
-	e.follows = e.decideInline
+	e.follows, e.shortWaits = e.decideInline, newShortWaits(now, e.wake)
 	log.NoteBuilds(e.flows.Build)
 	return e
 }
@@ -117,7 +118,7 @@ func (e *Engine) answer(ctx context.Context, d queue.Delivery, run entities.Run,
 	}
 	end := &invocationEnd{
 		Delivery: d, reservation: e.queue.Reserve(d.Project, d.DeploymentID),
-		known: max(d.Known, cmp.Or(plan.Seen, run.LastSeq)),
+		known: max(d.Known, cmp.Or(plan.Seen, run.LastSeq)), shortWaits: e.shortWaits,
 	}
 	plan.Know(end.known)
 	if plan.Await != nil {

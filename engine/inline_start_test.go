@@ -174,6 +174,19 @@ func finishStep(answer string) func(*testing.T, *inlineStartTest, *server) start
 	}
 }
 
+// wakeRun prepares a run whose wait is over, and returns the action that wakes it.
+func wakeRun(t *testing.T, s *inlineStartTest, by *server) startingAction {
+	t.Helper()
+	if err := answerRun(`{"type":"wait","id":"w","for":"1ms"}`)(t, s, by)(t, s, by); err != nil {
+		t.Fatal(err)
+	}
+	due := s.awaitDue(t, s.run)
+	return func(t *testing.T, s *inlineStartTest, broken *server) error {
+		t.Helper()
+		return broken.wake(t.Context(), s.run, due)
+	}
+}
+
 // inlineStartCase is an operation that starts work inline.
 type inlineStartCase struct {
 	// prepare prepares the operation on the given server, after a reset.
@@ -213,6 +226,7 @@ func inlineStartCases() map[string]inlineStartCase {
 		"a result": {
 			prepare: finishStep(`{"type":"runStep","id":"s"}`), work: message.WorkRun, lastEvent: "step_completed s", optimistic: true,
 		},
+		"the end of a short wait": {prepare: wakeRun, work: message.WorkRun, lastEvent: "wait_completed w", optimistic: true},
 		"a result after a wait ended": {
 			prepare: finishStep(`{"type":"runStep","id":"s"},{"type":"wait","id":"w","for":"0s"}`),
 			work:    message.WorkRun, lastEvent: "wait_completed w",

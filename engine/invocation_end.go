@@ -35,12 +35,16 @@ type invocationEnd struct {
 	next *queue.Delivery
 	// timerSet is set if the run's work is due at a later time.
 	timerSet bool
+	// shortWaits takes runs that wait for a short time; short is the wait of this run, if it does.
+	shortWaits *shortWaits
+	short      shortWait
 }
 
 // Lock checks the lease. It resets the state first, since the transaction may be retried.
 func (e *invocationEnd) Lock(b *pgx.Batch) func([]eventlog.Request) error {
 	*e = invocationEnd{
 		Delivery: e.Delivery, reservation: e.reservation, known: e.known, awaiting: e.awaiting, by: e.by, guard: e.Guard(b),
+		shortWaits: e.shortWaits,
 	}
 	return func([]eventlog.Request) error { return cmp.Or(e.guard.Check(), e.guard.CheckCopy(e.by)) }
 }
@@ -66,8 +70,11 @@ func (e *invocationEnd) AddTo(s *pg.Conditional, o eventlog.Outlook) {
 		e.RequireLease(s, "", e.by)
 		return
 	}
-	switch waitsForEvent := o.Open && !o.Next && (o.Await == nil || o.Await.At == nil); {
+	waitsForEvent := o.Open && !o.Next && (o.Await == nil || o.Await.At == nil)
+	switch at := byTime(o); {
 	case e.next != nil: // which has the lease
+	case e.guard == nil && at != nil:
+		e.suspendUntil(s, *at, o)
 	case e.guard != nil || !waitsForEvent: // new events may be none that the run awaits: only the lock tells
 		s.UnderLock(e.suspend)
 	case o.Await == nil: // a step or hook is open, and its event enqueues new work
@@ -86,9 +93,47 @@ func (e *invocationEnd) afterCommit(q *queue.Queue, err error) {
 		e.next.Known = e.known // the start was read before the note was written
 		e.reservation.Start(*e.next, err)
 	}
-	if e.timerSet {
+	e.shortWaits.end(e.Delivery)
+	if e.timerSet && (err != nil || e.short.grace == 0 || !e.shortWaits.begin(e.Delivery, e.short)) {
 		q.WakeTimer(err)
 	}
+}
+
+// byTime returns when the run is to be invoked because of time, unless an event of the append calls for an invocation;
+// nil if only the lock tells.
+func byTime(o eventlog.Outlook) *time.Time {
+	switch {
+	case o.Wakes:
+		return nil
+	case o.Await != nil:
+		return o.Await.At
+	default:
+		return o.Until
+	}
+}
+
+// suspendUntil is suspend as part of a conditional statement, for a run that is invoked at a time, or when a wait ends
+// that the append does not know. If that is soon and this process has a slot, it wakes the run itself: the message is
+// due a little later, in case that the process dies.
+func (e *invocationEnd) suspendUntil(s *pg.Conditional, at time.Time, o eventlog.Outlook) {
+	e.RequireLease(s, ` AND NOT redeliver`, e.by)
+	e.timerSet, e.short = true, shortWait{}
+	if e.reservation.Made() && o.Until != nil && o.Until.Equal(at) {
+		e.short.grace = e.shortWaits.grace(at)
+	}
+	others := `SELECT resume_at FROM waits w
+		WHERE w.run_id = m.run_id AND w.status = 'waiting' AND $4::boolean AND w.id <> ALL ($5::text[])`
+	s.Add(pg.Write{
+		SQL: `
+		UPDATE messages m
+		SET lease = '', holder = '', redeliver = false, delivery_count = 0, unreached_count = 0, disconnect_count = 0,
+			first_failed_at = NULL, last_error = '', blocked = NULL,
+			due_at = $3::interval + least($2::timestamptz, (SELECT min(resume_at) FROM (` + others + `) AS o))
+		WHERE ` + queue.OfLease,
+		Args:      []any{e.Lease, at, e.short.grace, o.Await == nil, o.Over},
+		Returning: `due_at, due_at - clock_timestamp() AS wait`,
+		Into:      []any{&e.short.due, &e.short.wait},
+	})
 }
 
 // suspend ends the lease on a run's work after an invocation. If there are new events, the work is due at once; else at

@@ -73,6 +73,7 @@ type runUnderWay struct {
 	run        entities.Run
 	invocation queue.Delivery
 	steps      map[string]queue.Delivery
+	due        time.Time // when the message is due of a run that waits shortly
 }
 
 // prepareInvoked makes a run under way on the server, which then has the run in its cache.
@@ -266,7 +267,7 @@ func (m *runUnderWay) state(t *testing.T, errs [2]error) string {
 	var text string
 	m.home.Scan(t, `
 		SELECT concat_ws(E'\n',
-			(SELECT string_agg(concat_ws(' ', workflow_name, status, last_seq, end_seq, parent_id, await), ', ' ORDER BY workflow_name) FROM runs),
+			(SELECT string_agg(concat_ws(' ', workflow_name, status, last_seq, end_seq, parent_id, await - 'at'), ', ' ORDER BY workflow_name) FROM runs),
 			(SELECT string_agg(concat_ws(' ', seq, type, correlation_id, convert_from(payload, 'UTF8')), ', ' ORDER BY seq)
 				FROM events WHERE run_id = $1),
 			(SELECT string_agg(concat_ws(' ', id, status, attempt, result_seq), ', ' ORDER BY id) FROM steps),
@@ -290,9 +291,14 @@ func pairings() map[string]pairing {
 	var now, later preparation = (*cachingServer).prepareInvoked, (*cachingServer).prepareAnswered
 	cancels := appendEvent(eventlog.Request{Type: entities.EventRunCancelled})
 	asked := appendEvent(eventlog.Request{Type: entities.EventCancelRequested, Grace: 2 * time.Hour})
+	disposes := appendEvent(eventlog.Request{Type: entities.EventHookDisposed, CorrelationID: "h"})
+	waitsToo := sendCommand(`{"type":"wait","id":"v","for":"30m"}`)
 	drops := sendCommand(`{"type":"cancelStep","id":"a"}`)
 	resumes := appendEvent(eventlog.Request{Type: entities.EventHookReceived, CorrelationID: "h", Payload: []byte(`1`)})
 	ends := answerWith(`{"type":"complete","output":"1"}`)
+	sleeps := answerWith(`{"type":"wait","id":"w","for":"1h"}`)
+	waiting := until(after(now, answerWith(`{"type":"wait","id":"w","for":"1ms"}`)))
+	awaitingSleep := until(after(now, answerAwaiting(`{"type":"wait","id":"w","for":"1ms"}`, `{"any":["wait:w"]}`)))
 	asks, waits := answerWith(`{"type":"runStep","id":"x"}`), sendCommand(`{"type":"wait","id":"w","for":"1h"}`)
 	records := sendCommand(`{"type":"recordStep","id":"r","output":1},{"type":"runStep","id":"f",` +
 		`"firstAttempt":{"error":{"message":"m"},"retryAfter":"2h"}}`)
@@ -310,6 +316,33 @@ func pairings() map[string]pairing {
 		"last awaited result × hook received": {
 			prepare: after(awaited, completeStep("b", "1")), one: completeStep("a", "1"), two: resumes,
 		},
+
+		"answer that sleeps × result":        {prepare: now, one: sleeps, two: completeStep("a", "1")},
+		"answer that sleeps × hook received": {prepare: now, one: sleeps, two: resumes},
+		"answer that sleeps × command to wait": {
+			prepare: now, one: sleeps, two: sendCommand(`{"type":"wait","id":"v","for":"2h"}`),
+		},
+		"answer that sleeps × sweeper":           {prepare: now, one: sleeps, two: enqueueInvocation},
+		"answer that sleeps × takeover":          {prepare: now, one: sleeps, two: takeOver},
+		"answer that sleeps × longer lease":      {prepare: now, one: sleeps, two: extendLease},
+		"answer that sleeps, with a wait × nack": {prepare: after(now, waitsToo), one: sleeps, two: nackWork("")},
+		"answer that awaits sleep × result": {
+			prepare: now, one: answerAwaiting(`{"type":"wait","id":"w","for":"1h"}`, `{"any":["wait:w"]}`),
+			two: completeStep("a", "1"),
+		},
+		"wake × hook received":          {prepare: waiting, one: wake, two: resumes},
+		"wake × result":                 {prepare: waiting, one: wake, two: completeStep("a", "1")},
+		"wake × sweeper":                {prepare: waiting, one: wake, two: enqueueInvocation},
+		"wake × cancel":                 {prepare: waiting, one: wake, two: cancels},
+		"wake × the same":               {prepare: waiting, one: wake, two: wake},
+		"awaited wake × result":         {prepare: awaitingSleep, one: wake, two: completeStep("a", "1")},
+		"awaited wake × hook received":  {prepare: awaitingSleep, one: wake, two: resumes},
+		"hook received × hook received": {prepare: later, one: resumes, two: resumes},
+		"hook received × result":        {prepare: later, one: resumes, two: completeStep("a", "1")},
+		"hook received × cancel":        {prepare: later, one: resumes, two: cancels},
+		"hook received × sweeper":       {prepare: later, one: resumes, two: enqueueInvocation},
+		"hook received × answer":        {prepare: now, one: resumes, two: asks},
+		"hook received × disposal":      {prepare: later, one: resumes, two: disposes},
 
 		"copy × copy":        {prepare: now, one: sendCopy(recorded("1")), two: sendCopy(recorded("2"))},
 		"copy × its request": {prepare: now, one: sendCopy(recorded("1")), two: sendCopy(recorded("1"))},

@@ -81,6 +81,9 @@ func (c call) decideNext(f facts) decision {
 		f.admitted = true
 	}
 	run := d.after.Run
+	if c.wakes && run != nil {
+		run.Await = nil
+	}
 	if c.invocation() == nil || run == nil {
 		d.addAll(f, c.requests, c.now)
 		return d

@@ -255,11 +255,7 @@ func (c *cachedRun) addFacts(r *Request, f *facts) bool {
 		return !r.AsAsked && r.Continue == nil
 	case entities.EventStepCreated, entities.EventStepStarted, entities.EventStepCompleted, entities.EventStepFailed,
 		entities.EventStepRetrying:
-		if r.Data.Cancelled {
-			return false // the log knows whether the step is a child run
-		}
-		known := copyValue(c.Steps, f.Steps, entities.StepID(r.CorrelationID))
-		return known || r.Type == entities.EventStepCreated || r.createsStep()
+		return c.addStep(r, f)
 	case entities.EventWaitCreated, entities.EventWaitCompleted, entities.EventWaitCancelled:
 		known := copyValue(c.Waits, f.Waits, entities.WaitID(r.CorrelationID))
 		return known || r.Type == entities.EventWaitCreated
@@ -271,6 +267,15 @@ func (c *cachedRun) addFacts(r *Request, f *facts) bool {
 	default: // needs more than the rows of the run, its steps and waits
 		return false
 	}
+}
+
+// addStep adds the step of a request. It reports whether that is cached, or new.
+func (c *cachedRun) addStep(r *Request, f *facts) bool {
+	if r.Data.Cancelled {
+		return false // the log knows whether the step is a child run
+	}
+	known := copyValue(c.Steps, f.Steps, entities.StepID(r.CorrelationID))
+	return known || r.Type == entities.EventStepCreated || r.createsStep()
 }
 
 // addResumption adds the facts about the hook that a request resumes. It reports whether the log is cached. The hooks

@@ -238,6 +238,7 @@ func (d decision) outlook() Outlook {
 		Events: d.after.Run.LastSeq, Ended: d.after.Run.Status.Ended(), Open: len(d.after.Hooks) > 0,
 		Await: d.after.Run.Await, Follows: d.follows,
 	}
+	o.Until, o.Over = d.after.waits()
 	if o.Await != nil {
 		o.Open = o.Open || o.Await.HasSteps()
 		return o

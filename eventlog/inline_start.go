@@ -92,10 +92,11 @@ func (l *Log) enqueueOptimistic(s *pg.Conditional, c call, d *decision) (ended f
 	}
 	for _, start := range starts {
 		if start.Work == message.WorkRun && d.before.Run != nil {
-			if d.before.Run.StartedAt == nil || len(d.after.Waits) > 0 {
+			waiting, ended := d.after.waits()
+			if d.before.Run.StartedAt == nil || waiting != nil {
 				return nil, false
 			}
-			store.RequireNoDueWait(s, start.RunID)
+			store.RequireNoDueWait(s, start.RunID, ended)
 		}
 	}
 	return ended, len(l.recordStarts(d, starts, c.now)) == 0
@@ -186,12 +187,7 @@ func (d *decision) recordInvocation(s *InlineStart, now time.Time) {
 		return // it may wait for slots; the worker's own append finds out
 	}
 	requests := []Request{{RunID: s.RunID, Type: entities.EventRunStarted, SpecVersion: entities.SpecDriven, Once: true}}
-	for _, w := range d.after.dueWaits(s.At) {
-		requests = append(requests, Request{
-			RunID: s.RunID, Type: entities.EventWaitCompleted, CorrelationID: string(w.ID),
-			SpecVersion: entities.SpecDriven, Once: true,
-		})
-	}
+	requests = append(requests, endOf(d.after.dueWaits(s.At))...)
 	for i := range requests {
 		r := &requests[i]
 		if d.add(facts{Snapshot: d.after}, r, now).Err != nil {
@@ -200,6 +196,21 @@ func (d *decision) recordInvocation(s *InlineStart, now time.Time) {
 	}
 	run := *d.after.Run
 	s.Run = &run
+}
+
+// waits returns when the first of the waits ends that are not over, nil if there is none, and the IDs of those that
+// are.
+func (s *Snapshot) waits() (first *time.Time, over []string) {
+	over = []string{}
+	for id, w := range s.Waits {
+		if w.Status != entities.WaitWaiting {
+			over = append(over, string(id))
+		} else if first == nil || w.ResumeAt.Before(*first) {
+			first = w.ResumeAt
+		}
+	}
+	slices.Sort(over)
+	return first, over
 }
 
 // dueWaits returns the waits that are over at the time, earliest first, but no more than one transaction may write.

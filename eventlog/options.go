@@ -93,6 +93,9 @@ type Outlook struct {
 	// Wakes is set if an event of the append calls for an invocation at once, and Next if one does at once or later. Both
 	// are only set for an [Invocation].
 	Wakes, Next bool
+	// Until is when the first wait ends that the append creates or awaits, and Over are waits that it ends.
+	Until *time.Time
+	Over  []string
 	// Await is what the run awaits; nil if each new event has it invoked.
 	Await *await.Pending
 	// Follows is set if what follows from the events is written with them: see [Follow]. That must only happen while the
@@ -141,6 +144,8 @@ type call struct {
 	// consulted has what was said to follow, and follows is set if the requests include that.
 	consulted *consulted
 	follows   bool
+	// wakes is set if the run is invoked whatever it awaits.
+	wakes bool
 	// blobs has what is kept outside of the database of the payloads.
 	blobs blobs
 }

@@ -25,9 +25,9 @@ func LoadDueWaits(b *pgx.Batch, runID entities.RunID, into map[entities.WaitID]e
 		SELECT `+waitColumns+dueWaits+` ORDER BY resume_at, id LIMIT $2`, runID, pg.MaxPage)
 }
 
-// RequireNoDueWait requires that [LoadDueWaits] finds nothing.
-func RequireNoDueWait(c *pg.Conditional, runID entities.RunID) {
-	c.Require(`NOT EXISTS (SELECT`+dueWaits+`)`, runID)
+// RequireNoDueWait requires that [LoadDueWaits] finds nothing but waits that the statement ends.
+func RequireNoDueWait(c *pg.Conditional, runID entities.RunID, ended []string) {
+	c.Require(`NOT EXISTS (SELECT`+dueWaits+` AND id <> ALL ($2::text[]))`, runID, ended)
 }
 
 // RequireNoWait requires that the run has no wait that is not completed.
