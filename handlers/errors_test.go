@@ -95,6 +95,7 @@ func TestStatusOfEveryError(t *testing.T) {
 		status int
 		code   string
 	}{
+		{&tooManyStartsError{Waiting: 1000, RetryAfter: 1500 * time.Millisecond}, 429, "too_many_starts"},
 		{&kv.LimitError{}, 400, "store_limit"},
 		{wire.ErrVersion, 400, "world_version"},
 		{wire.ErrUnknownFrame, 400, "unknown_frame"},
@@ -132,7 +133,6 @@ func TestStatusOfEveryError(t *testing.T) {
 		{entities.ErrStreamClosed, 409, "stream_closed"},
 		{entities.ErrStreamLimit, 409, "stream_limit"},
 		{read.ErrTooManyOrphans, 409, "too_many_orphan_streams"},
-		{&tooManyStartsError{Waiting: 1000, RetryAfter: 1500 * time.Millisecond}, 429, "too_many_starts"},
 		{&admin.QuotaError{Reason: admin.ErrStartQuota, RetryAfter: 1500 * time.Millisecond}, 429, "start_quota"},
 		{&admin.QuotaError{Reason: admin.ErrStorageQuota}, 429, "storage_quota"},
 		{&admin.QuotaError{Reason: admin.ErrTooDeep}, 409, "too_deep"},
