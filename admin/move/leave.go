@@ -48,16 +48,16 @@ func (m *Mover) leave(ctx context.Context, d departure) error {
 
 // clean deletes the project's rows in the source, and then fences only what can still be written.
 func (m *Mover) clean(ctx context.Context, d departure) error {
-	// None once the project is not on this departure any more: another command may have finished it, and the project may
-	// have come back.
-	guard := func(ctx context.Context, tx pgx.Tx) (bool, error) {
+	// Nothing is deleted once this departure is over: another command may have finished it, and the project may have come
+	// back.
+	departed := func(ctx context.Context, tx pgx.Tx) (bool, error) {
 		gone, err := tx.Exec(ctx, `
 			SELECT FROM departures
 			WHERE project = $1 AND fenced_at = $2 AND moved_at IS NOT NULL AND cleaned_at IS NULL FOR SHARE`,
 			d.Project, d.FencedAt)
 		return gone.RowsAffected() > 0, err
 	}
-	err := m.deleteAll(ctx, m.From, d.Project, guard, func(t table) string {
+	err := m.deleteAll(ctx, m.From, d.Project, departed, func(t table) string {
 		switch {
 		case t.stays:
 			return ""
@@ -68,7 +68,7 @@ func (m *Mover) clean(ctx context.Context, d departure) error {
 	})
 	for _, name := range []string{"leaving", "leaving_changes"} {
 		for n := int64(batch); err == nil && n == batch; {
-			n, err = deleteBatch(ctx, m.From, guard, name, `t.project = $2`, d.Project)
+			n, err = deleteBatch(ctx, m.From, departed, name, `t.project = $2`, d.Project)
 		}
 	}
 	if err != nil {

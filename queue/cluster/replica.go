@@ -49,7 +49,7 @@ type Replica struct {
 	beat    atomic.Int64          // the newest that the replica has, in ns since 1970
 	fault   atomic.Pointer[error] // what was wrong when it was last looked at
 	epoch   epoch                 // of the database, as the primary knows it; only Run uses it
-	told    error                 // what was logged last; only Run uses it
+	logged  error                 // the reason that was logged last; only Run uses it
 	answers [3]atomic.Int64       // by Answer
 }
 
@@ -71,7 +71,7 @@ func NewReplica(
 	pool, primary *pgxpool.Pool, schema func(context.Context) error, now func() time.Time, logger *slog.Logger,
 ) *Replica {
 	r := &Replica{
-		pool: pool, primary: primary, schema: schema, now: now, logger: logger, told: errReplicaUnknown,
+		pool: pool, primary: primary, schema: schema, now: now, logger: logger, logged: errReplicaUnknown,
 	}
 	r.fault.Store(&errReplicaUnknown)
 	return r
@@ -146,10 +146,10 @@ func (r *Replica) Look(ctx context.Context) {
 	fault := reasonOf(detail)
 	r.fault.Store(&fault)
 	now := r.Problem()
-	if errors.Is(now, r.told) {
+	if errors.Is(now, r.logged) {
 		return
 	}
-	r.told = now
+	r.logged = now
 	if now == nil {
 		r.logger.InfoContext(ctx, "lists and statistics are read from the replica", "lag", r.Lag())
 		return
