@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -13,12 +14,12 @@ import (
 // answers is a server that gives one answer after the other, and the last one again and again.
 type answers struct {
 	list []http.HandlerFunc
-	n    int
+	n    atomic.Int64 // of requests; each connection has a goroutine of its own
 }
 
 func (a *answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	a.n++
-	a.list[min(a.n, len(a.list))-1](w, r)
+	n := int(a.n.Add(1))
+	a.list[min(n, len(a.list))-1](w, r)
 }
 
 func status(code int, retryAfter string) http.HandlerFunc {
@@ -59,8 +60,8 @@ func TestRequestsAreRepeated(t *testing.T) {
 			c := newTestClient(t, a)
 			var got struct{ OK bool }
 			err := c.do(t.Context(), apiRequest{method: http.MethodPost, path: "/v1/x", body: map[string]int{}}, &got)
-			if a.n != test.sent {
-				t.Errorf("sent %d times, want %d", a.n, test.sent)
+			if n := int(a.n.Load()); n != test.sent {
+				t.Errorf("sent %d times, want %d", n, test.sent)
 			}
 			e := &APIError{}
 			if errors.As(err, &e) != (test.status != 0) || e.Status != test.status || e.Uncertain != test.uncertain {
@@ -104,8 +105,8 @@ func TestRequestsGoDirectly(t *testing.T) {
 			if errors.As(err, &e) != (test.status != 0) || e.Status != test.status || e.Uncertain != test.uncertain {
 				t.Errorf("got %v", err)
 			}
-			if called != 1 || a.n != test.sent || (err == nil) != got.OK {
-				t.Errorf("called %d times, sent %d, decoded %t", called, a.n, got.OK)
+			if n := int(a.n.Load()); called != 1 || n != test.sent || (err == nil) != got.OK {
+				t.Errorf("called %d times, sent %d, decoded %t", called, n, got.OK)
 			}
 		})
 	}
