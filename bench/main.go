@@ -147,6 +147,8 @@ var parts = []part{
 		"accepted runs, from the intended start.", ""},
 	{"fanout", measureFanOut, "Fan-out", "A flow that has a step executed for each item of a list, so many " +
 		"in flight. An operation is an item.", ""},
+	{"cells", measureCells, "Cells", "3-step runs of the contract in an open loop, on one cell, a server with its own " +
+		"Postgres, and twice as many on two.", ""},
 	{"idle", measureIdle, "Idle",
 		"A server with nothing to do. An operation is a second. Postgres' share includes the cost of the " +
 			"measurement.", ""},

@@ -16,6 +16,8 @@ type usage struct {
 	Statements                       int64         // executed by Postgres, including BEGIN and COMMIT
 }
 
+func (u usage) plus(v usage) usage { return u.minus(usage{}.minus(v)) }
+
 func (u usage) minus(v usage) usage {
 	return usage{
 		Server: u.Server - v.Server, Postgres: u.Postgres - v.Postgres, Function: u.Function - v.Function,

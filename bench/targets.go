@@ -49,6 +49,8 @@ var goals = []goal{
 		compared("engine", threeBy("flow", 200), threeBy("contract", 200), rate), atLeast(1.6)},
 	{"map of 10,000 items, 100 open, all CPU per item ms", figureOf("fanout", tenThousand, allCPU), atMost(1)},
 	{"map of 10,000 items, 100 open, items /s", figureOf("fanout", tenThousand, rate), atLeast(500)},
+	{"two cells, CPU of server and Postgres per run / one cell's",
+		compared("cells", onCells(twoCells, 2), onCells(oneCell, 1), serverSide), atMost(1.05)},
 	{"idle, CPU of server and Postgres, ms a second", figureOf("idle", idleServer, serverSide), atMost(10)},
 	{"idle, statements /s", figureOf("idle", idleServer, statements), atMost(4)},
 	{"SDK app, 1 step, p50 / world-postgres'", ofSDK("1 step", 1, median), atMost(0.9)},
@@ -82,6 +84,7 @@ var tenThousand = key{of: mapCase, variant: "flow", clients: 100, size: 10_000}
 func ofServer(workload string, clients int) key { return key{workload, byServer, clients, 0, 0} }
 func onFloor(workload string, clients int) key  { return key{workload, byFloor, clients, 0, 0} }
 func threeBy(driver string, inFlight int) key   { return key{"seq-3", driver, inFlight, 0, 0} }
+func onCells(variant string, n int) key         { return key{openCase, variant, 0, 0, float64(cellRate * n)} }
 func threeGo(variant string, inFlight int) key  { return key{threeSteps, variant, inFlight, 0, 0} }
 
 // figureOf is a figure of a row.
