@@ -37,11 +37,19 @@ CALCULATING := . ./flow ./flow/condition ./flow/goal ./flow/replay ./starts/sche
 # more than doubles what they cost, and it finds nothing in them: the tests of racing clients, which are beside them, keep
 # it. test-long runs all tests with it.
 ONE_BY_ONE_IN := ./eventlog
-ONE_BY_ONE    := ^(TestI4EveryInterleavingIsSerializable|TestCrashAtAnyStatementOfAppend)$$
+ONE_BY_ONE    := ^Test(I4EveryInterleavingIsSerializable|CrashAtAnyStatementOfAppend)$$
 
-# The black-box packages run last. e2e needs all processors for its apps; the others mostly wait, and run two at a time.
-# What takes longest is left out, or done in part: see test-long. That runs the black-box packages with the race detector,
-# with which the servers take half as long again; here, the packages of the server are tested with it.
+# The scenes of the dashboard that make test plays: one path through each page. e2e plays all.
+PAGES_IN := ./e2e/ui
+PAGES    := ^Test(Access|CollectionPages|Dashboard|FlowPages|LimitPages|Overview|QueuePages|SchedulePages|TriggerPages|WorkflowsAndFailures)$$
+
+# What make test leaves to e2e. Runs of the Workflow SDK, which tools looks at, are tested by ./e2e.
+E2E_ONLY := ./e2e/tools $(PAGES_IN)
+
+# The black-box packages run last. ./e2e needs all processors for its apps, and hostile for what it measures; the others
+# mostly wait, and run two at a time. What takes longest is left out, or done in part: see e2e and test-long. test-long
+# runs the black-box packages with the race detector, with which the servers take half as long again; here, the packages
+# of the server are tested with it.
 #
 # The demo proves that `make run` works. With TEST_DATABASE_URL it runs on that database server and leaves the schema
 # stepwell_demo behind.
@@ -64,7 +72,8 @@ test: build $(BUNDLE) $(UI) ## Run all checks: vet, the Node and Go tests, the d
 	$(GOTEST) -shuffle=on -timeout 20m -run '$(ONE_BY_ONE)' $(ONE_BY_ONE_IN)
 	$(GOTEST) -race -shuffle=on -timeout 40m -p 3 -skip '$(ONE_BY_ONE)' $$($(GO) list ./... | grep -vxF "$$($(GO) list $(CALCULATING) ./e2e/...)")
 	$(GOTEST) -shuffle=on -timeout 40m ./e2e
-	$(GOTEST) -shuffle=on -timeout 20m -p 2 $$($(GO) list ./e2e/... | grep -vE '/e2e(/hostile)?$$')
+	$(GOTEST) -shuffle=on -timeout 20m -p 2 $$($(GO) list ./e2e/... | grep -vxF "$$($(GO) list ./e2e ./e2e/hostile $(E2E_ONLY))")
+	$(GOTEST) -shuffle=on -timeout 10m -run '$(PAGES)' $(PAGES_IN)
 	$(GOTEST) -timeout 10m -run 'Neighbour' ./e2e/hostile
 	cd sdk && $(GO) vet ./...
 	$(GOTEST) -C sdk -race -shuffle=on -timeout 5m ./...
@@ -126,8 +135,13 @@ upgrade: ## Test the upgrade under load from OLD: by default from the newest rel
 	scripts/upgrade $(OLD)
 
 .PHONY: e2e
-e2e: ## Run only the black-box tests
-	$(GO) test -race -timeout 20m -v ./e2e/...
+e2e: $(BUNDLE) $(UI) ## Run all black-box tests, also what `make test` leaves out: SDK tools, most of the dashboard
+	@scripts/need postgres pgbouncer cc chromium python3 faketime proxies
+	@mkdir -p $(dir $(TIMES)) && rm -f $(TIMES)
+	$(GOTEST) -shuffle=on -timeout 40m ./e2e
+	$(GOTEST) -shuffle=on -timeout 20m -p 2 $$($(GO) list ./e2e/... | grep -vE '/e2e(/hostile)?$$')
+	$(GOTEST) -shuffle=on -timeout 20m ./e2e/hostile
+	@echo 'The slowest tests:'; sort -rn $(TIMES) | head -30
 
 # Takes some minutes.
 .PHONY: flow-crashes

@@ -281,9 +281,9 @@ func TestDeployHasNoGo(t *testing.T) {
 	}
 }
 
-// TestOneByOneTestsRun: make test leaves the tests ONE_BY_ONE out of all packages with the race detector, and runs them
-// without it in ONE_BY_ONE_IN only.
-func TestOneByOneTestsRun(t *testing.T) {
+// TestNamedTestsRun: make test runs the tests ONE_BY_ONE in ONE_BY_ONE_IN only, and of PAGES_IN only the tests PAGES. A
+// name that no test has, or one elsewhere, would leave a test out.
+func TestNamedTestsRun(t *testing.T) {
 	t.Parallel()
 	makefile, err := os.ReadFile("Makefile")
 	if err != nil {
@@ -296,7 +296,6 @@ func TestOneByOneTestsRun(t *testing.T) {
 		}
 		return string(found[1])
 	}
-	packages := strings.Fields(variable("ONE_BY_ONE_IN"))
 	in := map[string][]string{}
 	for _, f := range files(t) {
 		for _, d := range f.Decls {
@@ -305,13 +304,17 @@ func TestOneByOneTestsRun(t *testing.T) {
 			}
 		}
 	}
-	names := regexp.MustCompile(`\bTest\w+`).FindAllString(variable("ONE_BY_ONE"), -1)
-	for _, name := range names {
-		if len(in[name]) != 1 || !slices.Contains(packages, in[name][0]) {
-			t.Errorf("%s is in %v, want one package of %v", name, in[name], packages)
+	for _, list := range []string{"ONE_BY_ONE", "PAGES"} {
+		packages := strings.Fields(variable(list + "_IN"))
+		names := regexp.MustCompile(`^\^Test\((\w+(?:\|\w+)*)\)\$\$$`).FindStringSubmatch(variable(list))
+		if names == nil {
+			t.Fatalf("%s is no list of tests: ^Test(One|Two)$$", list)
 		}
-	}
-	if len(names) == 0 {
-		t.Error("no tests")
+		for name := range strings.SplitSeq(names[1], "|") {
+			name = "Test" + name
+			if len(in[name]) != 1 || !slices.Contains(packages, in[name][0]) {
+				t.Errorf("%s: %s is in %v, want one package of %v", list, name, in[name], packages)
+			}
+		}
 	}
 }
