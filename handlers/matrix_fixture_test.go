@@ -62,6 +62,8 @@ type matrixServer struct {
 	sessions map[string]browserSession
 	access   *access.Sessions
 	made     atomic.Int64
+	// conditions are those of tables, once a snapshot has asked for them.
+	conditions map[string]string
 }
 
 type browserSession struct {
@@ -277,17 +279,21 @@ var globalTables = map[string]bool{
 // snapshot returns a digest of a project's rows in every table.
 func (h *matrixServer) snapshot(t *testing.T, project entities.Project) map[string]string {
 	t.Helper()
-	digests := map[string]string{}
-	for table, condition := range h.tables(t) {
-		rows, err := h.pool.Query(t.Context(),
-			`SELECT coalesce(md5(string_agg(t::text, E'\n' ORDER BY t::text)), '') FROM `+table+` t WHERE `+condition, project)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if digests[table], err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[string]); err != nil {
-			t.Fatal(err)
-		}
+	if h.conditions == nil {
+		h.conditions = h.tables(t)
 	}
+	digests := map[string]string{}
+	var b pgx.Batch
+	for table, condition := range h.conditions {
+		b.Queue(`SELECT coalesce(md5(string_agg(t::text, E'\n' ORDER BY t::text)), '') FROM `+table+` t WHERE `+condition, project).
+			QueryRow(func(row pgx.Row) error {
+				var digest string
+				err := row.Scan(&digest)
+				digests[table] = digest
+				return err
+			})
+	}
+	check.NoError(t, h.pool.SendBatch(t.Context(), &b).Close())
 	return digests
 }
 
