@@ -33,15 +33,46 @@ GOTEST := GOFLAGS="$$GOFLAGS -vet=off" $(GO) run ./scripts/gotest $(TIMES)
 # goroutines run with it nevertheless.
 CALCULATING := . ./flow ./flow/condition ./flow/goal ./flow/replay ./starts/schedule/cron
 
-# These tests of ONE_BY_ONE_IN try thousands of cases, in each of which one statement follows another. The race detector
-# more than doubles what they cost, and it finds nothing in them: the tests of racing clients, which are beside them, keep
-# it. test-long runs all tests with it.
-ONE_BY_ONE_IN := ./eventlog
-ONE_BY_ONE    := ^Test(I4EveryInterleavingIsSerializable|CrashAtAnyStatementOfAppend)$$
+# These tests of ONE_BY_ONE_IN try many cases, in each of which one statement, request or command follows another. The
+# race detector takes twice to nine times as long for them, the longest for command lines, and it finds nothing in them:
+# the tests of racing clients and of servers, which are beside them, keep it. test-long runs all tests with it.
+ONE_BY_ONE_IN := ./cmd/stepwell ./engine ./eventlog ./handlers ./queue
+ONE_BY_ONE    := \
+	TestARunIsInvokedWhenItsAwaitHolds \
+	TestAnswerSurvivesACrashAtAnyStatement \
+	TestCommandsForWhatStartsRuns \
+	TestCommandsWithoutServer \
+	TestCrashAtAnyStatementOfAppend \
+	TestDocExamplesParse \
+	TestDocs \
+	TestExitCodesOfFailedCommands \
+	TestExportImportAndShowCommands \
+	TestHookSignalAndStreamCommands \
+	TestI4EveryInterleavingIsSerializable \
+	TestI4EveryInterleavingOfInlineDecisionsIsSerial \
+	TestI4EveryInterleavingOfOptimisticAppendsIsSerial \
+	TestI4EveryInterleavingOfTheQueueIsSerial \
+	TestInvalidCommandLines \
+	TestJSONOutputIsTheResponse \
+	TestOpenFlag \
+	TestOtherProjectsLearnAndChangeNothing \
+	TestOutput \
+	TestRebuildStats \
+	TestRetentionCommands \
+	TestRolesCanUseOnlyTheirRoutes \
+	TestRunCommands \
+	TestScriptsAndManualHaveAllCommands \
+	TestSignalDispatchSurvivesACrashAtAnyStatement \
+	TestTheServerDecidesAsARemoteFunction \
+	TestVerifyAndRebuildCommands
 
 # The scenes of the dashboard that make test plays: one path through each page. e2e plays all.
 PAGES_IN := ./e2e/ui
-PAGES    := ^Test(Access|CollectionPages|Dashboard|FlowPages|LimitPages|Overview|QueuePages|SchedulePages|TriggerPages|WorkflowsAndFailures)$$
+PAGES    := TestAccess TestCollectionPages TestDashboard TestFlowPages TestLimitPages TestOverview TestQueuePages \
+	TestSchedulePages TestTriggerPages TestWorkflowsAndFailures
+
+# names is the pattern of go test for a list of tests.
+names = ^($(subst $() ,|,$(strip $(1))))$$
 
 # What make test leaves to e2e. Runs of the Workflow SDK, which tools looks at, are tested by ./e2e.
 E2E_ONLY := ./e2e/tools $(PAGES_IN)
@@ -69,11 +100,11 @@ test: build $(BUNDLE) $(UI) ## Run all checks: vet, the Node and Go tests, the d
 	$(GO) -C handlers/rest/api/generator tool -n oapi-codegen
 	$(GOTEST) -shuffle=on -timeout 10m $(CALCULATING)
 	$(GOTEST) -race -timeout 10m -run 'Concurrent|OneEvaluation|EndsWithItsContext' ./flow/condition
-	$(GOTEST) -shuffle=on -timeout 20m -run '$(ONE_BY_ONE)' $(ONE_BY_ONE_IN)
-	$(GOTEST) -race -shuffle=on -timeout 40m -p 3 -skip '$(ONE_BY_ONE)' $$($(GO) list ./... | grep -vxF "$$($(GO) list $(CALCULATING) ./e2e/...)")
+	$(GOTEST) -shuffle=on -timeout 20m -run '$(call names,$(ONE_BY_ONE))' $(ONE_BY_ONE_IN)
+	$(GOTEST) -race -shuffle=on -timeout 40m -p 3 -skip '$(call names,$(ONE_BY_ONE))' $$($(GO) list ./... | grep -vxF "$$($(GO) list $(CALCULATING) ./e2e/...)")
 	$(GOTEST) -shuffle=on -timeout 40m ./e2e
 	$(GOTEST) -shuffle=on -timeout 20m -p 2 $$($(GO) list ./e2e/... | grep -vxF "$$($(GO) list ./e2e ./e2e/hostile $(E2E_ONLY))")
-	$(GOTEST) -shuffle=on -timeout 10m -run '$(PAGES)' $(PAGES_IN)
+	$(GOTEST) -shuffle=on -timeout 10m -run '$(call names,$(PAGES))' $(PAGES_IN)
 	$(GOTEST) -timeout 10m -run 'Neighbour' ./e2e/hostile
 	cd sdk && $(GO) vet ./...
 	$(GOTEST) -C sdk -race -shuffle=on -timeout 5m ./...
@@ -96,7 +127,7 @@ test-long: $(BUNDLE) ## Run what `make test` leaves out: hostile clients, all in
 	@scripts/need postgres pgbouncer cc chromium faketime proxies
 	$(GO) test -race -shuffle=on -timeout 60m -p 1 $$($(GO) list ./e2e/... | grep -v /e2e/hostile)
 	$(GO) test -race -shuffle=on -timeout 20m ./e2e/hostile
-	STEPWELL_TEST_LONG=1 $(GO) test -race -shuffle=on -timeout 40m -p 1 ./eventlog ./queue ./engine ./starts/... ./e2e/tools
+	STEPWELL_TEST_LONG=1 $(GO) test -race -shuffle=on -timeout 40m -p 1 $(ONE_BY_ONE_IN) ./starts/... ./e2e/tools
 	STEPWELL_TEST_LONG=1 $(GO) test -race -timeout 20m -run '^TestSagasLeaveNothingBehind$$' ./e2e
 
 # Takes 20 minutes and needs an otherwise idle machine. NEIGHBOURS=name,name are the abuses to try, and NEIGHBOURS_FOR=5s
