@@ -156,8 +156,9 @@ func (f *facts) loadMarked(b *pgx.Batch, r *Request) {
 		where = ofEntity
 	}
 	read.LoadEvent(b, &earlier.event, where+` AND (
-		type = $3 AND position($4::bytea IN extra) > 0 OR type = 'hook_conflict' AND $3 = 'hook_created')
-		ORDER BY seq LIMIT 1`, r.RunID, r.CorrelationID, r.Type, r.Mark)
+		`+store.OfType+` = $3 AND position($4::bytea IN extra) > 0
+			OR `+store.OfType+` = 'hook_conflict' AND $3 = 'hook_created')
+		ORDER BY `+store.BySeq+` LIMIT 1`, r.RunID, r.CorrelationID, r.Type, r.Mark)
 }
 
 // loadFromLog queues reads of facts that the run's rows do not have: from the log, and about hook tokens.

@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
@@ -38,9 +39,9 @@ func (r *Request) needsHistory() bool {
 func (h history) load(b *pgx.Batch, runID entities.RunID, id string) {
 	pg.LoadEach(b, func(e pastEvent) { h[id] = append(h[id], e) }, `
 		SELECT type, data FROM events WHERE `+ofEntity+` AND (
-			type IN ('hook_created', 'hook_conflict', 'hook_disposed', 'attr_set', 'step_created')
-			OR type = 'store_set' AND data ->> 'stepName' IS NULL)
-		ORDER BY seq`, runID, id)
+			`+store.OfType+` IN ('hook_created', 'hook_conflict', 'hook_disposed', 'attr_set', 'step_created')
+			OR `+store.OfType+` = 'store_set' AND data ->> 'stepName' IS NULL)
+		ORDER BY `+store.BySeq, runID, id)
 }
 
 // note adds an event that is appended by the same call, for later requests of the call.

@@ -67,9 +67,6 @@ func TestConstraintsRejectInvalidRows(t *testing.T) {
 			`UPDATE steps SET status = 'completed'`, `UPDATE steps SET status = 'failed'`,
 			`UPDATE steps SET completed_at = now()`,
 		},
-		"steps_created_key": {`
-			INSERT INTO steps (run_id, id, name, status, attempt, spec_version, created_seq, created_at, updated_at)
-			VALUES ('run', 'twin', 's', 'running', 1, 3, 2, now(), now())`},
 		"hooks_token_key": {`
 			INSERT INTO hooks (run_id, id, project, token, is_webhook, spec_version, created_seq, created_at)
 			VALUES ('run', 'twin', 'p', 'T', false, 3, 1, now())`},

@@ -215,7 +215,7 @@ const (
 			e.is_approval,
 			CASE WHEN e.is_approval THEN (
 				SELECT count(*) FROM events v
-				WHERE v.run_id = h.run_id AND v.correlation_id = h.id AND v.type = 'hook_received'
+				WHERE v.run_id = h.run_id AND v.correlation_id = h.id AND v.` + store.OfType + ` = 'hook_received'
 			) ELSE 0 END AS votes
 		FROM unnest($1::text[]) AS r (id), LATERAL (
 			SELECT run_id, id, token, is_webhook, is_system, signal, condition, created_seq, created_at,

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
@@ -37,11 +38,12 @@ func (l *Log) ReceivedBy(ctx context.Context, hooks []HookKey, limit int, suffix
 	rows, err := pg.CollectAll[Received](l.pool.Query(ctx, `
 		SELECT wanted.run AS run_id, wanted.id,
 			ARRAY(SELECT seq FROM events e WHERE e.run_id = wanted.run AND e.correlation_id = wanted.id
-				AND e.correlation_id <> '' AND e.type = 'hook_received' ORDER BY seq LIMIT $3) AS seqs,
+				AND e.correlation_id <> '' AND e.`+store.OfType+` = 'hook_received'
+				ORDER BY `+store.BySeq+` LIMIT $3) AS seqs,
 			(SELECT resume_at FROM waits w
 				WHERE w.run_id = wanted.run AND w.id = wanted.id || $4 AND w.status = 'waiting') AS until,
 			coalesce((SELECT seq FROM events e WHERE e.run_id = wanted.run AND e.correlation_id = wanted.id || $4
-				AND e.correlation_id <> '' AND e.type = 'wait_completed' LIMIT 1), 0) AS over
+				AND e.correlation_id <> '' AND e.`+store.OfType+` = 'wait_completed' LIMIT 1), 0) AS over
 		FROM unnest($1::text[], $2::text[]) AS wanted (run, id)`, runs, ids, limit, suffix))
 	if err != nil {
 		return nil, fmt.Errorf("read what hooks have received: %w", err)

@@ -173,8 +173,9 @@ func (l *Log) LastStarts(
 		SELECT last.* FROM unnest($2::text[]) AS step (id)
 		CROSS JOIN LATERAL (
 			SELECT `+WithoutPayloads.columns()+` FROM events
-			WHERE run_id = $1 AND correlation_id = step.id AND correlation_id <> '' AND type = 'step_started'
-			ORDER BY seq DESC LIMIT 1) last`, runID, steps))
+			WHERE run_id = $1 AND correlation_id = step.id AND correlation_id <> ''
+				AND `+store.OfType+` = 'step_started'
+			ORDER BY `+store.BySeq+` DESC LIMIT 1) last`, runID, steps))
 	if err != nil {
 		return nil, fmt.Errorf("read starts: %w", err)
 	}

@@ -245,7 +245,7 @@ func (s *search) findCommon(ctx context.Context, pool pg.Pool) error {
 // commonSQL counts in the order of the index, as a scan of the table would read all before the first one. It counts the
 // events of all projects: the index does not have the project, and all of the table may be another's.
 const commonSQL = `SELECT EXISTS (
-	SELECT FROM events WHERE correlation_id = $1 AND correlation_id <> '' ORDER BY run_id, seq LIMIT 1 OFFSET $2)`
+	SELECT FROM events WHERE correlation_id = $1 AND correlation_id <> '' ORDER BY run_id LIMIT 1 OFFSET $2)`
 
 // readFeed reads the next page of the project's events, and the horizon just before. It fails with [ErrCursorLost].
 func (s *search) readFeed(ctx context.Context, pool pg.Pool) (Listing, horizon, error) {

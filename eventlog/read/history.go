@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
@@ -79,8 +80,8 @@ func joinLatest(name string, event entities.EventType) string {
 	return fmt.Sprintf(` CROSS JOIN LATERAL (SELECT (
 		SELECT e.created_at FROM events e
 		WHERE e.run_id = made.run_id AND e.correlation_id = made.correlation_id AND e.correlation_id <> ''
-			AND e.type = '%s'
-		ORDER BY e.seq DESC LIMIT 1) AS at) %s`, event, name)
+			AND e.%s = '%s'
+		ORDER BY e.%s DESC LIMIT 1) AS at) %s`, store.OfType, event, store.BySeq, name)
 }
 
 var (

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
@@ -22,10 +23,10 @@ func (l *Log) EventsOf(
 		FROM events WHERE run_id = $1 AND seq = ANY (ARRAY(
 			SELECT part.seq FROM unnest($2::text[]) AS wanted (id), LATERAL (
 				(SELECT seq FROM events WHERE run_id = $1 AND correlation_id = wanted.id AND correlation_id <> ''
-				ORDER BY seq LIMIT 1)
+				ORDER BY `+store.BySeq+` LIMIT 1)
 				UNION
 				(SELECT seq FROM events WHERE run_id = $1 AND correlation_id = wanted.id AND correlation_id <> ''
-				ORDER BY seq DESC LIMIT $4)) AS part))
+				ORDER BY `+store.BySeq+` DESC LIMIT $4)) AS part))
 		ORDER BY seq`, runID, ids, received, maxOfPart)
 	events, err := pg.CollectAll[entities.Event](rows, err)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
@@ -118,10 +119,11 @@ const timelineLater = `
 				'endedAt', e.data->'endedAt') ORDER BY e.seq)
 			FILTER (WHERE e.nth <= %[3]d), '[]') AS events, count(*) > %[3]d AS cut
 		FROM (
-			SELECT e.seq, e.type, e.created_at, e.data, row_number() OVER (ORDER BY e.seq DESC) AS nth FROM events e
+			SELECT e.seq, e.type, e.created_at, e.data, row_number() OVER (ORDER BY e.` + store.BySeq + ` DESC) AS nth
+			FROM events e
 			WHERE e.run_id = made.run_id AND e.correlation_id = made.correlation_id AND e.correlation_id <> ''
 				AND e.seq > made.seq AND split_part(e.type, '_', 1) = split_part(made.type, '_', 1)
-			ORDER BY e.seq DESC LIMIT %[3]d + 1) AS e) AS later
+			ORDER BY e.` + store.BySeq + ` DESC LIMIT %[3]d + 1) AS e) AS later
 	ORDER BY made.seq %[2]s`
 
 // Timeline reads a page of the steps, hooks and waits that a run ever had, in the order of their creation, and the

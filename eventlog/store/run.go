@@ -176,7 +176,7 @@ func ReplyTo(
 	rows, err := q.Query(ctx, chain+`
 		SELECT id AS run_id, coalesce(e.seq, 0) AS seq, completed_at IS NOT NULL AS ended
 		FROM chain LEFT JOIN events e ON e.run_id = id AND e.correlation_id = $3 AND e.correlation_id <> ''
-			AND e.type = 'step_created'
+			AND e.`+OfType+` = 'step_created'
 		ORDER BY e.seq IS NULL, CASE WHEN e.seq IS NULL THEN -n ELSE n END LIMIT 1`, id, project, step)
 	reply, err := pg.CollectOne[Reply](rows, err, entities.ErrRunNotFound)
 	return reply, pg.Wrap(err, "read the answer %s of run %s", step, id)

@@ -32,7 +32,7 @@ func StepByID(
 		// known run: all runs of a plain function's workflow may have a step of the same ID.
 		args, of = args[:2], `
 			SELECT e.run_id FROM events e JOIN runs r ON r.id = e.run_id
-			WHERE e.correlation_id = $1 AND e.correlation_id <> '' AND e.type = 'step_created'
+			WHERE e.correlation_id = $1 AND e.correlation_id <> '' AND e.`+OfType+` = 'step_created'
 				AND r.project IS NOT DISTINCT FROM $2
 			ORDER BY e.run_id LIMIT 1`
 	}
