@@ -71,7 +71,7 @@ type Queue struct {
 	// workers has the workers that ask this process for calls, and claiming the apps for which it claims messages.
 	workers  *pull.Workers[world.App]
 	claiming sync.Map // by world.App
-	newest   *newestDeployments
+	starts   *startDeployments
 	// hosted is the app that is in this process; nil for none.
 	hosted *Hosted
 	// processors has the slots for work with large payloads.
@@ -89,7 +89,7 @@ func New(pool *pgxpool.Pool, schema string, hub *pg.Hub) (*Queue, error) {
 		pool: pool, sessions: pool, group: pg.NewGroupCommit(pool), hub: hub, issuer: issuer,
 		pauses: pauses{pool: pool}, polls: pull.NewPolls[world.App, Delivery](),
 		workers:    pull.NewWorkers(func(a world.App) string { return string(a.Project) }),
-		processors: share.NewProcessors(runtime.GOMAXPROCS(0)), newest: rememberNewest(), payloads: atrest.Identity{},
+		processors: share.NewProcessors(runtime.GOMAXPROCS(0)), starts: rememberStarts(), payloads: atrest.Identity{},
 	}
 	q.limits = limiter.New(pool, hub, q.admit, q.expire)
 	q.bounds = concurrency.New(pool, gated, q.announceDue)

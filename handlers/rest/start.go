@@ -299,7 +299,7 @@ func (s *Server) start(
 		return s.Log.Start(r.ctx(), project, event, then...)
 	default:
 		run, created, err := s.Log.StartWith(r.ctx(), project, event, eventlog.AppendOptions{With: still}, then...)
-		if errors.Is(err, queue.ErrNewerDeployment) {
+		if errors.Is(err, queue.ErrDeploymentChanged) {
 			return s.start(r, project, event, deployment, then...)
 		}
 		return run, created, err
@@ -331,8 +331,8 @@ func (s *Server) addDeployment(
 	return still, err
 }
 
-// resolveDeployment resolves the deployment that a request to start a run names. If that is the newest, it may be
-// remembered: see [queue.Queue.StartNewest]. That of a child is read, because its start has another companion.
+// resolveDeployment resolves the deployment that a request to start a run names. It may be remembered: see
+// [queue.Queue.StartRemembered]. That of a child is read, because its start has another companion.
 func (s *Server) resolveDeployment(
 	r *request, project entities.Project, run entities.EventData, name string,
 ) (d queue.Deployment, still eventlog.Companion, err error) {
@@ -345,8 +345,8 @@ func (s *Server) resolveDeployment(
 	if err := checkIDField("deployment", name); err != nil {
 		return d, nil, err
 	}
-	if name == "" && run.ParentID == "" {
-		return s.Queue.StartNewest(r.ctx(), project, run.WorkflowName)
+	if run.ParentID == "" {
+		return s.Queue.StartRemembered(r.ctx(), project, run.WorkflowName, name)
 	}
 	d, err = s.Queue.StartDeployment(r.ctx(), project, run.WorkflowName, name)
 	return d, nil, err
