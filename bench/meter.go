@@ -78,3 +78,15 @@ func (m meter) measure(ctx context.Context, r row, load func() (*sample, error))
 	after, err := m.read(ctx)
 	return r.with(got).using(after.minus(before)), err
 }
+
+// between returns the usage between two times that are yet to come.
+func (m meter) between(ctx context.Context, from, to time.Time) (usage, error) {
+	time.Sleep(time.Until(from))
+	before, err := m.read(ctx)
+	if err != nil {
+		return usage{}, err
+	}
+	time.Sleep(time.Until(to))
+	after, err := m.read(ctx)
+	return after.minus(before), err
+}

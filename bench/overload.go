@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -56,7 +57,12 @@ func measureOverload(ctx context.Context, b *bench) ([]row, error) {
 func (b *bench) overloadRows(ctx context.Context, s *testbed, d driver, sizes []int) ([]row, error) {
 	clients := b.inFlight[len(b.inFlight)-1]
 	b.saturate(ctx, s, d, clients, b.warm)
-	fits := row{Case: "seq-3", Variant: d.name, Clients: clients}.with(b.saturate(ctx, s, d, clients, b.engine))
+	fits, err := s.measure(ctx, row{Case: "seq-3", Variant: d.name, Clients: clients}, func() (*sample, error) {
+		return b.saturate(ctx, s, d, clients, b.engine), nil
+	})
+	if err != nil {
+		return nil, err
+	}
 	say("overload %s: %.0f/s fit, p50 %.1f ms", d.name, fits.perSecond(), fits.Latency.P50)
 	rows := []row{fits}
 	for _, n := range sizes {
@@ -82,7 +88,7 @@ func (b *bench) saturate(ctx context.Context, s *testbed, d driver, clients int,
 
 // overloadRow asks for runs at a rate. Refused starts are not repeated. Only runs that end while the load lasts count
 // as done, so that a backlog which is worked off later does not look like throughput; and only once the load has
-// settled, since nothing ends right after its start.
+// settled, since nothing ends right after its start. The usage is that of the same time.
 func (b *bench) overloadRow(ctx context.Context, s *testbed, d driver, r row) (row, error) {
 	if err := s.cluster.checkpoint(ctx); err != nil {
 		return r, err
@@ -103,14 +109,15 @@ func (b *bench) overloadRow(ctx context.Context, s *testbed, d driver, r row) (r
 		}
 		return done, err
 	}
-	var got *sample
-	r, err := s.measure(ctx, r, func() (*sample, error) {
-		got = openLoop(ctx, r.Rate, b.open, b.overloadGrace, once)
-		return got, nil
-	})
-	if err != nil {
-		return r, err
+	var used usage
+	var failed error
+	var measuring sync.WaitGroup
+	measuring.Go(func() { used, failed = s.between(ctx, began.Add(b.settle), end) })
+	got := openLoop(ctx, r.Rate, b.open, b.overloadGrace, once)
+	if measuring.Wait(); failed != nil {
+		return r, failed
 	}
+	r = r.with(got).using(used)
 	memory, err := peakMemory(s.server.PID())
 	if err != nil {
 		return r, err
