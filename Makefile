@@ -33,20 +33,22 @@ GOTEST := GOFLAGS="$$GOFLAGS -vet=off" $(GO) run ./scripts/gotest $(TIMES)
 # goroutines run with it nevertheless.
 CALCULATING := . ./flow ./flow/condition ./flow/goal ./flow/replay ./starts/schedule/cron
 
-# These tests of ONE_BY_ONE_IN try many cases, in each of which one statement, request or command follows another. The
-# race detector takes twice to nine times as long for them, the longest for command lines, and it finds nothing in them:
-# the tests of racing clients and of servers, which are beside them, keep it. test-long runs all tests with it.
-ONE_BY_ONE_IN := ./cmd/stepwell ./engine ./eventlog ./handlers ./queue
+# These tests of ONE_BY_ONE_IN try many cases, in each of which one statement, request or command follows another, or
+# send megabytes. The race detector takes twice to nine times as long for them, and it finds nothing in them: the tests of
+# racing clients and of servers, which are beside them, keep it. test-long runs all tests with it.
+ONE_BY_ONE_IN := ./cmd/stepwell ./engine ./eventlog ./handlers ./handlers/rest ./handlers/wire ./queue
 ONE_BY_ONE    := \
 	TestARunIsInvokedWhenItsAwaitHolds \
 	TestAnswerSurvivesACrashAtAnyStatement \
 	TestCommandsForWhatStartsRuns \
 	TestCommandsWithoutServer \
 	TestCrashAtAnyStatementOfAppend \
+	TestDecodedChunks \
 	TestDocExamplesParse \
 	TestDocs \
 	TestExitCodesOfFailedCommands \
 	TestExportImportAndShowCommands \
+	TestFlowsRefuseWhatTheyCannotRead \
 	TestHookSignalAndStreamCommands \
 	TestI4EveryInterleavingIsSerializable \
 	TestI4EveryInterleavingOfInlineDecisionsIsSerial \
@@ -57,6 +59,8 @@ ONE_BY_ONE    := \
 	TestOpenFlag \
 	TestOtherProjectsLearnAndChangeNothing \
 	TestOutput \
+	TestPagesAreBoundedByPayloadSize \
+	TestPagesOfApprovals \
 	TestRebuildStats \
 	TestRetentionCommands \
 	TestRolesCanUseOnlyTheirRoutes \
@@ -64,7 +68,8 @@ ONE_BY_ONE    := \
 	TestScriptsAndManualHaveAllCommands \
 	TestSignalDispatchSurvivesACrashAtAnyStatement \
 	TestTheServerDecidesAsARemoteFunction \
-	TestVerifyAndRebuildCommands
+	TestVerifyAndRebuildCommands \
+	TestWholeLogIsSentInOneAnswer
 
 # The scenes of the dashboard that make test plays: one path through each page. e2e plays all.
 PAGES_IN := ./e2e/ui
