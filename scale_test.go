@@ -80,6 +80,34 @@ func TestSizesFollowFromTheMeasurements(t *testing.T) {
 	}
 }
 
+// TestDiskFollowsFromTheMeasurements compares what docs/scale.md says of ended runs with what the bench has measured.
+func TestDiskFollowsFromTheMeasurements(t *testing.T) {
+	t.Parallel()
+	var measured struct {
+		Rows []struct {
+			Case   string
+			Counts map[string]float64
+		}
+	}
+	if err := json.Unmarshal([]byte(text(t, "bench/results/disk.json")), &measured); err != nil {
+		t.Fatal(err)
+	}
+	page := figures(t, `12 events, takes ([\d.]+) kB[^.]+\.\d kB[^.]+\.\d kB[^.]+\. `+
+		`One of the Go SDK with short steps, 9 events, takes ([\d.]+) kB, and one of the Workflow SDK\s+([\d.]+) kB`)
+	for _, row := range measured.Rows {
+		if row.Case != "all" {
+			continue
+		}
+		for i, variant := range []string{"contract", "Go SDK", "wire"} {
+			if kB := row.Counts[variant] / 1000; math.Abs(page[i]-kB) > 0.1 {
+				t.Errorf("%s: the page says %.1f kB, the bench %.2f", variant, page[i], kB)
+			}
+		}
+		return
+	}
+	t.Error("the bench has not measured the disk")
+}
+
 // tenant is a simulated project: its load, as a part of a cell, and where it is.
 type tenant struct {
 	load float64

@@ -28,6 +28,8 @@ type plan struct {
 
 	idle time.Duration
 
+	ended int64 // runs that disk is measured with
+
 	sdk sdkPlan
 }
 
@@ -41,7 +43,7 @@ func planFor(short bool) plan {
 			shapes: []string{"seq-1", "seq-3", "wide-5"}, peer: 300 * time.Millisecond, peerOther: 300 * time.Millisecond,
 
 			items: []int{20}, itemsOpen: []int{5},
-			idle: time.Second, sdk: sdkPlanFor(true),
+			idle: time.Second, ended: 500, sdk: sdkPlanFor(true),
 		}
 	}
 	return plan{
@@ -52,7 +54,7 @@ func planFor(short bool) plan {
 		shapes: []string{"seq-1", "seq-3", "seq-10", "wide-50"}, peer: 5 * time.Second, peerOther: 3 * time.Second,
 
 		items: []int{1_000, 10_000}, itemsOpen: []int{100, 1_000},
-		idle: 30 * time.Second,
-		sdk:  sdkPlanFor(false),
+		idle: 30 * time.Second, ended: 3_000,
+		sdk: sdkPlanFor(false),
 	}
 }
