@@ -40,6 +40,9 @@ type devalueDecoder struct {
 	open   []int
 	nested int
 	path   []place
+	// fewOpen and fewPlaces are the memory of open and path, if it is enough.
+	fewOpen   [fewItems]int
+	fewPlaces [4]place
 	// err is the first error. Nothing is written after it.
 	err error
 }
@@ -71,14 +74,14 @@ func decodeDevalue(data []byte, limit int) (_ json.RawMessage, work int, _ error
 		return value, len(data), err
 	}
 	values := items(data)
-	d := &devalueDecoder{
-		values: values, limit: limit, work: 8 * limit, open: make([]int, len(values)),
-		// What is written is rarely longer than what is read, or nested deeper.
-		out: make([]byte, 0, len(data)), path: make([]place, 0, 4),
-	}
-	if len(d.values) == 0 {
+	if len(values) == 0 {
 		return nil, len(data), errOpaque
 	}
+	d := &devalueDecoder{
+		values: values, limit: limit, work: 8 * limit,
+		out: make([]byte, 0, len(data)), // what is written is rarely longer than what is read
+	}
+	d.open, d.path = append(d.fewOpen[:0], make([]int, len(values))...), d.fewPlaces[:0]
 	d.writeValue(0)
 	work = len(data) + 8*limit - d.work + len(d.out)
 	if d.err != nil {
