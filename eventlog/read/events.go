@@ -55,7 +55,7 @@ func (l *Log) Events(
 func (l *Log) Rows(
 	ctx context.Context, project entities.Project, runID entities.RunID, p pg.Page, with Payloads,
 ) (RowPage, error) {
-	page, err := l.rowsWhere(ctx, p, with, inRun, runID, project)
+	page, err := l.logRows(ctx, p, with, inRun, runID, project)
 	if err != nil || len(page.Rows) > 0 {
 		return page, err
 	}
@@ -63,7 +63,7 @@ func (l *Log) Rows(
 		return page, err
 	}
 	// No run is without events, so this one was created between the two reads.
-	return l.rowsWhere(ctx, p, with, inRun, runID, project)
+	return l.logRows(ctx, p, with, inRun, runID, project)
 }
 
 // EventsWithin reads the page of a run's log after a position, with payloads, that has at most a number of bytes of
@@ -72,7 +72,7 @@ func (l *Log) EventsWithin(
 	ctx context.Context, runID entities.RunID, after int64, limit, maxBytes int,
 ) (page EventPage, err error) {
 	rows, err := l.pool.Query(ctx, `SELECT `+sizedColumns(`$3`)+` FROM (
-			SELECT * FROM events WHERE run_id = $1 AND seq > $2 ORDER BY seq LIMIT $4
+			SELECT * FROM events WHERE run_id = $1 AND seq > $2 AND seq <= $2 + $4 ORDER BY seq LIMIT $4
 		) AS page ORDER BY seq`, runID, after, maxBytes, limit+1)
 	if err != nil {
 		return EventPage{}, fmt.Errorf("list events: %w", err)
@@ -118,6 +118,22 @@ func (l *Log) RowsByCorrelation(
 		WHERE e.correlation_id = $1 AND e.correlation_id <> ''
 			AND r.project IS NOT DISTINCT FROM $2 AND ($3::text = '' OR e.run_id = $3)
 		ORDER BY e.run_id LIMIT 1)`, correlationID, project, runID)
+}
+
+// logRows is [Log.rowsWhere] for a list that leaves out no event in the middle of the log.
+func (l *Log) logRows(
+	ctx context.Context, p pg.Page, with Payloads, where string, args ...any,
+) (RowPage, error) {
+	from := int64(0)
+	if p.Cursor != "" {
+		var err error
+		if from, err = ParseEventCursor(p.Cursor); err != nil {
+			return RowPage{}, err
+		}
+	}
+	all := pg.Args(args)
+	where += pageEnd(p, from, &all)
+	return l.rowsWhere(ctx, p, with, where, all...)
 }
 
 // rowsWhere reads a page of the events of one run that match the condition. Payloads that are small together, as they
@@ -212,7 +228,7 @@ func (l *Log) rowPage(ctx context.Context, columns string, q eventQuery) (page s
 // Prefix reads a page of a run's log up to the position, inclusive, with payloads. It does not ask which project has
 // the run.
 func (l *Log) Prefix(ctx context.Context, runID entities.RunID, upTo int64, p pg.Page) (EventPage, error) {
-	page, err := l.rowsWhere(ctx, p, WithPayloads, `run_id = $1 AND seq <= $2`, runID, upTo)
+	page, err := l.logRows(ctx, p, WithPayloads, `run_id = $1 AND seq <= $2`, runID, upTo)
 	return page.events(), err
 }
 
@@ -224,7 +240,7 @@ type storedRow struct{ row Row }
 func (l *Log) Portable(ctx context.Context, runID entities.RunID, after, upTo int64) ([]entities.Event, error) {
 	rows, err := l.pool.Query(ctx, `SELECT `+EventColumns+`, payload FROM (
 			SELECT *, `+fits(PayloadSize, `seq`, MaxPageBytes)+` AS fits FROM (
-				SELECT * FROM events WHERE run_id = $1 AND seq > $2 AND seq <= $3 ORDER BY seq LIMIT $4) AS page
+				SELECT * FROM events WHERE run_id = $1 AND seq > $2 AND seq <= least($3, $2 + $4) ORDER BY seq LIMIT $4) AS page
 		) AS measured WHERE fits ORDER BY seq`, runID, after, upTo, pg.MaxPage)
 	if err != nil {
 		return nil, fmt.Errorf("list events: %w", err)

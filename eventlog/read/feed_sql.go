@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
@@ -54,9 +55,19 @@ func newFollowSearch(project entities.Project, q EventQuery, with Payloads) (*se
 	return s, err
 }
 
-// conditions returns the condition on events, except for their types, run and cursor.
+// conditions returns the condition on a project's events, except for their types, run and cursor.
 func (s *search) conditions() string {
-	sql := ` WHERE project = ` + s.args.Add(s.project)
+	return ` WHERE project = ` + s.args.Add(s.project) + s.filters()
+}
+
+// everyEvent reports whether the query leaves out no event in the middle of a log.
+func (s *search) everyEvent() bool {
+	return s.CorrelationID == "" && len(s.Types) == 0 && s.Created == store.Window{}
+}
+
+// filters returns the condition on the correlation ID and the time, preceded by " AND ".
+func (s *search) filters() string {
+	sql := ""
 	if s.CorrelationID != "" && !s.common {
 		sql += ` AND correlation_id <> '' AND correlation_id = ` + s.args.Add(s.CorrelationID)
 	}
@@ -78,15 +89,24 @@ func (s *search) ofTypes() string {
 
 const feedColumns = EventColumns + `, xid, ` + PayloadSize + ` AS size, payload`
 
-// ofRun returns a query for the first events of a run after the cursor.
+// ofRun returns a query for the first events of a run after the cursor. It has no condition on the project of events:
+// by the index that has it, Postgres would read all of a young table, or sort the log for each page.
 func (s *search) ofRun(runID entities.RunID) string {
 	order, after := s.Order()
-	where := s.conditions() + s.ofTypes() + ` AND run_id = ` + s.args.Add(runID)
+	s.args = pg.Args{runID, s.project} // of inRun
+	where := ` WHERE ` + inRun + s.filters() + s.ofTypes()
 	if s.After > 0 {
 		where += ` AND seq > ` + s.args.Add(s.After)
 	}
 	if s.Cursor != "" {
 		where += ` AND seq ` + after + ` ` + s.args.Add(s.from.seq)
+	}
+	if s.everyEvent() {
+		begin := s.from.seq
+		if !s.Descending {
+			begin = max(begin, s.After)
+		}
+		where += pageEnd(s.Page, begin, &s.args)
 	}
 	return `SELECT ` + feedColumns + ` FROM events` + where + ` ORDER BY seq ` + order + s.limit()
 }
@@ -179,22 +199,43 @@ func (s *search) payloads(query, order string) string {
 		FROM (` + query + `) listed ORDER BY ` + order
 }
 
+// allPayloads wraps a query of a run's events so that it has all payloads that are not too large, if they are few bytes
+// together, and else none. Of 1,000 events that takes Postgres 0.6 ms, and [search.payloads] 1.4 ms.
+func (s *search) allPayloads(query, order string) string {
+	listed := strconv.Itoa(MaxListedPayload)
+	return `SELECT ` + EventColumns + `, xid, size, CASE WHEN size <= ` + listed + ` AND (
+			SELECT coalesce(sum(size) FILTER (WHERE size <= ` + listed + `), 0) FROM (` + query + `) page
+		) <= ` + s.args.Add(s.loaded) + ` THEN payload END AS payload
+		FROM (` + query + `) listed ORDER BY ` + order
+}
+
 // readRun reads the next page of a run's events.
 func (s *search) readRun(ctx context.Context, q pg.Querier, runID entities.RunID) (Listing, error) {
 	order, _ := s.Order()
-	rows, err := q.Query(ctx, s.payloads(s.ofRun(runID), `seq `+order), s.args...)
+	wrap := s.payloads
+	if s.with == WithPayloads && s.loaded <= freeBytes {
+		wrap = s.allPayloads
+	}
+	sql := wrap(s.ofRun(runID), `seq `+order)
+	rows, err := q.Query(ctx, sql, s.args...)
 	if err != nil {
 		return Listing{}, err
 	}
 	return s.collect(rows)
 }
 
-// size returns the size in bytes of the payloads in a page, without those that are too large for a list.
+// size returns the size in bytes of the payloads in a page, without those that are too large for a list. If some were
+// left out, it is more than [freeBytes], and the page is read again.
 func (s *search) size(page Listing) (total int64) {
-	for _, e := range page.Entries {
-		if s.with == WithPayloads && e.Size <= MaxListedPayload {
+	missing := false
+	for i := range page.Entries {
+		if e := &page.Entries[i]; s.with == WithPayloads && e.Size <= MaxListedPayload {
 			total += e.Size
+			missing = missing || e.Size > 0 && e.Payload == nil
 		}
+	}
+	if missing {
+		return max(total, freeBytes+1)
 	}
 	return total
 }

@@ -91,6 +91,21 @@ type pageQuery struct {
 // limit returns the LIMIT: one row more than the page has, to know whether more follow.
 func (q *pageQuery) limit() string { return ` LIMIT ` + strconv.Itoa(q.Limit+1) }
 
+// pageEnd returns the condition that events are not beyond the end of a page of a whole log that begins after the
+// position, preceded by " AND ". Positions are dense. Without the condition, Postgres, which expects of each run as few
+// events as most runs have, sorts all that is left of a long log for each page.
+func pageEnd(p pg.Page, from int64, args *pg.Args) string {
+	rows := int64(p.Limit) + 1
+	switch {
+	case !p.Descending:
+		return ` AND seq <= ` + args.Add(from+rows)
+	case p.Cursor != "":
+		return ` AND seq >= ` + args.Add(from-rows)
+	default:
+		return ""
+	}
+}
+
 // parsePosition parses a cursor that is a position in a run's log; 0 for the first page. It fails with
 // [entities.ErrInvalid].
 func parsePosition(cursor string) (int64, error) {
