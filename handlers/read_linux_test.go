@@ -4,8 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
-	"syscall"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,66 +13,81 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog"
+	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/migrations"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
 	"github.com/stepwell-dev/stepwell/queue"
 )
 
-// BenchmarkReadLog measures what a server needs to answer with a log, page by page: by the Workflow SDK's protocol and by
-// the API, each with its largest pages. The processor time is that of this process, without Postgres.
+// BenchmarkReadLog measures the reading of a log, page by page, each as large as it can be: by the Workflow SDK's
+// protocol, by the API, and by a process for itself.
 func BenchmarkReadLog(b *testing.B) {
 	e, pool, _ := newEcho(b, "")
+	log := read.New(pool, pg.NewLocalHub(), time.Now)
+	pages := func(path string, cursor func(seq int) string) func(entities.RunID, int) {
+		return func(run entities.RunID, events int) {
+			for seq := 0; seq < events; seq += 1000 {
+				path := fmt.Sprintf(path, run)
+				if seq > 0 {
+					path += cursor(seq)
+				}
+				get(b, e, path, min(1000, events-seq)*100)
+			}
+		}
+	}
 	for _, events := range []int{10, 100, 1000, 10_000} {
 		run := longLog(b, pool, events)
 		for _, by := range []struct {
-			name, path string
-			next       func(lastSeq int) string
+			name string
+			read func(run entities.RunID, events int)
 		}{
-			{"wire", "/sdk/v4/runs/%s/events?remoteRefBehavior=resolve&sortOrder=asc", func(seq int) string {
+			{"wire", pages("/sdk/v4/runs/%s/events?remoteRefBehavior=resolve&sortOrder=asc", func(seq int) string {
 				return fmt.Sprintf("&cursor=eid:evnt_%026d", seq)
-			}},
-			{"v1", "/v1/runs/%s/events?limit=1000", func(seq int) string {
-				return fmt.Sprintf("&cursor=%d", seq)
+			})},
+			{"v1", pages("/v1/runs/%s/events?limit=1000", func(seq int) string { return fmt.Sprintf("&cursor=%d", seq) })},
+			{"process", func(run entities.RunID, events int) {
+				page := pg.Page{Limit: 1000}
+				for seq := 0; seq < events; seq += 1000 {
+					got, err := log.Prefix(b.Context(), run, int64(events), page)
+					if err != nil || len(got.Events) != min(1000, events-seq) {
+						b.Fatalf("got %d events, error %v", len(got.Events), err)
+					}
+					page.Cursor = read.EventCursor(got.Events[len(got.Events)-1])
+				}
 			}},
 		} {
 			b.Run(fmt.Sprintf("%s/%d", by.name, events), func(b *testing.B) {
-				measure(b, func() {
-					for seq := 0; seq < events; seq += 1000 {
-						path := fmt.Sprintf(by.path, run)
-						if seq > 0 {
-							path += by.next(seq)
-						}
-						get(b, e, path, min(1000, events-seq)*100)
-					}
-				})
+				testdb.Measure(b, pool, 1, func() { by.read(run, events) })
 			})
 		}
 	}
 }
 
-// BenchmarkRunPage measures what a server needs for the page of a run: the run, and the first page of its log.
-func BenchmarkRunPage(b *testing.B) {
+// BenchmarkRead measures the requests by which the dashboard and the Workflow SDK read runs, one by one.
+func BenchmarkRead(b *testing.B) {
 	e, pool, _ := newEcho(b, "")
-	for _, events := range []int{10, 100, 1000} {
-		run := longLog(b, pool, events)
-		b.Run(strconv.Itoa(events), func(b *testing.B) {
-			measure(b, func() {
-				get(b, e, fmt.Sprintf("/v1/runs/%s", run), 100, echo.HeaderAcceptEncoding, "gzip")
-				get(b, e, fmt.Sprintf("/v1/runs/%s/events", run), 100, echo.HeaderAcceptEncoding, "gzip")
-			})
+	run := longLog(b, pool, 100)
+	for range 200 {
+		longLog(b, pool, 12)
+	}
+	for _, request := range []struct{ name, path string }{
+		{"runs", "/v1/runs?limit=50"},
+		{"run", "/v1/runs/%s?payloads=false"},
+		{"timeline", "/v1/runs/%s/timeline?limit=500"},
+		{"log", "/v1/runs/%s/events"},
+		{"wire-run", "/sdk/v2/runs/%s"},
+		{"wire-steps", "/sdk/v2/runs/%s/steps"},
+		{"wire-runs", "/sdk/v2/runs?limit=50"},
+	} {
+		path := request.path
+		if strings.Contains(path, "%s") {
+			path = fmt.Sprintf(path, run)
+		}
+		b.Run(request.name, func(b *testing.B) {
+			testdb.Measure(b, pool, 1, func() { get(b, e, path, 100, echo.HeaderAcceptEncoding, "gzip") })
 		})
 	}
-}
-
-// measure measures a function, and the processor time that it takes.
-func measure(b *testing.B, do func()) {
-	b.Helper()
-	b.ReportAllocs()
-	before := processorTime(b)
-	for b.Loop() {
-		do()
-	}
-	b.ReportMetric(float64((processorTime(b)-before).Microseconds())/1000/float64(b.N), "cpu-ms/op")
 }
 
 // get sends a request whose answer has at least so many bytes.
@@ -154,14 +168,4 @@ func (d *discard) Flush()                 {}
 func (d *discard) Write(p []byte) (int, error) {
 	d.bytes += len(p)
 	return len(p), nil
-}
-
-// processorTime returns how long processors have worked for this process.
-func processorTime(b *testing.B) time.Duration {
-	b.Helper()
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
