@@ -140,9 +140,10 @@ type shortWaitOver struct {
 	shortWait
 }
 
+// isWaiting finds the message if it is as the wait left it. Who leases or holds it changes when it is due, who parks it
+// does not.
 const isWaiting = ` FROM messages
-	WHERE run_id = $1 AND work = 'run' AND subject = '' AND lease = '' AND parked_at IS NULL AND due_at = $2
-		AND $3::timestamptz <= now()
+	WHERE run_id = $1 AND work = 'run' AND subject = '' AND parked_at IS NULL AND due_at = $2 AND $3::timestamptz <= now()
 	FOR UPDATE`
 
 // Lock checks the condition under the run's lock.
