@@ -260,6 +260,7 @@ func TestCachedFactsByRequest(t *testing.T) {
 		"a known wait":                     {known, sleep("wait_completed"), true},
 		"a hook, whose token may be taken": {known, hook("hook_created"), false},
 		"a hook_received":                  {known, hook("hook_received"), true},
+		"a hook_received after the end":    {append(known[:2:2], hook("hook_created"), completed), hook("hook_received"), false},
 		"an attribute":                     {known, on(theRun, "attr_set", ""), false},
 	}
 	for name, test := range tests {
