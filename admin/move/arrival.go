@@ -138,14 +138,15 @@ func (m *Mover) step(ctx context.Context, a *arrival, next arrival, fn func(to p
 
 // wipe deletes what of the project is copied ahead.
 func (m *Mover) wipe(ctx context.Context, a arrival) error {
-	return m.deleteAll(ctx, m.To, a.Project, func(ctx context.Context, tx pgx.Tx) (bool, error) {
+	unchanged := func(ctx context.Context, tx pgx.Tx) (bool, error) {
 		tag, err := tx.Exec(ctx, `
 			SELECT FROM arriving WHERE project = $1 AND began_at = $2 AND steps = $3 FOR SHARE`, a.Project, a.BeganAt, a.Steps)
 		if err == nil && tag.RowsAffected() == 0 {
 			err = errOther
 		}
 		return true, err
-	}, func(t table) string {
+	}
+	return deleter{m, m.To, a.Project, unchanged}.tables(ctx, func(t table) string {
 		if !t.ahead {
 			return ""
 		}

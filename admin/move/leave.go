@@ -57,7 +57,8 @@ func (m *Mover) clean(ctx context.Context, d departure) error {
 			d.Project, d.FencedAt)
 		return gone.RowsAffected() > 0, err
 	}
-	err := m.deleteAll(ctx, m.From, d.Project, departed, func(t table) string {
+	del := deleter{m, m.From, d.Project, departed}
+	err := del.tables(ctx, func(t table) string {
 		switch {
 		case t.stays:
 			return ""
@@ -67,8 +68,8 @@ func (m *Mover) clean(ctx context.Context, d departure) error {
 		return t.ofProject()
 	})
 	for _, name := range []string{"leaving", "leaving_changes"} {
-		for n := int64(batch); err == nil && n == batch; {
-			n, err = deleteBatch(ctx, m.From, departed, name, `t.project = $2`, d.Project)
+		if err == nil {
+			err = del.rows(ctx, name, `t.project = $project`)
 		}
 	}
 	if err != nil {
@@ -85,48 +86,53 @@ func (m *Mover) clean(ctx context.Context, d departure) error {
 	return err
 }
 
-// guard locks what says that rows may be deleted, or finds that they may not.
-type guard func(context.Context, pgx.Tx) (bool, error)
+// A deleter deletes rows of a project, in batches. Conditions are on the row t, and have $project for the project.
+type deleter struct {
+	mover   *Mover
+	pool    *pgxpool.Pool
+	project entities.Project
+	// may locks what says that rows may be deleted, in the transaction of each batch. It returns false if that does not
+	// say so; then none is.
+	may func(context.Context, pgx.Tx) (bool, error)
+}
 
-// deleteAll deletes the rows of a project that a condition selects for each table, in batches; none if it is empty.
-func (m *Mover) deleteAll(
-	ctx context.Context, pool *pgxpool.Pool, project entities.Project, may guard, where func(table) string,
-) error {
-	text, err := quoted(ctx, pool, string(project))
-	if err != nil {
-		return err
-	}
+// tables deletes the rows that a condition selects for each table; none if it is empty.
+func (del deleter) tables(ctx context.Context, where func(table) string) error {
 	for _, t := range slices.Backward(tables) {
-		condition := strings.ReplaceAll(where(t), "$project", text)
+		condition := where(t)
 		if condition == "" || t.goes != "" {
 			continue
 		}
-		for n := int64(batch); n == batch; {
-			if n, err = deleteBatch(ctx, pool, may, t.name, condition); err != nil {
-				return fmt.Errorf("delete from %s: %w", t.name, err)
-			}
-			if n > 0 {
-				m.reach(ctx, cleaning, "project", project, "table", t.name, "rows", n)
-			}
+		if err := del.rows(ctx, t.name, condition); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// deleteBatch deletes up to [batch] rows and returns how many.
-func deleteBatch(
-	ctx context.Context, pool *pgxpool.Pool, may guard, name, where string, args ...any,
-) (n int64, err error) {
-	err = pg.InTx(ctx, pool, func(tx pgx.Tx) error {
-		if ok, err := may(ctx, tx); err != nil || !ok {
+// rows deletes the rows of one table that the condition selects.
+func (del deleter) rows(ctx context.Context, name, where string) error {
+	text, err := quoted(ctx, del.pool, string(del.project))
+	where = strings.ReplaceAll(where, "$project", text)
+	for n := int64(batch); err == nil && n == batch; {
+		if n, err = del.batch(ctx, name, where); n > 0 {
+			del.mover.reach(ctx, cleaning, "project", del.project, "table", name, "rows", n)
+		}
+	}
+	return pg.Wrap(err, "delete from %s", name)
+}
+
+// batch deletes up to [batch] rows and returns how many.
+func (del deleter) batch(ctx context.Context, name, where string) (n int64, err error) {
+	err = pg.InTx(ctx, del.pool, func(tx pgx.Tx) error {
+		if ok, err := del.may(ctx, tx); err != nil || !ok {
 			return err
 		}
 		if _, err := tx.Exec(ctx, asMover); err != nil {
 			return err
 		}
 		tag, err := tx.Exec(ctx, `
-			DELETE FROM `+name+` WHERE ctid = ANY (ARRAY(SELECT t.ctid FROM `+name+` t WHERE `+where+` LIMIT $1))`,
-			append([]any{batch}, args...)...)
+			DELETE FROM `+name+` WHERE ctid = ANY (ARRAY(SELECT t.ctid FROM `+name+` t WHERE `+where+` LIMIT $1))`, batch)
 		n = tag.RowsAffected()
 		return err
 	})

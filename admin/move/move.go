@@ -54,9 +54,6 @@ const progressEvery = 5 * time.Second
 
 // progress is [Mover.reach] for what happens often: it is logged at first, and then every few seconds.
 func (m *Mover) progress(ctx context.Context, at phase, args ...any) {
-	if m.ticks == nil {
-		m.ticks = time.NewTicker(progressEvery)
-	}
 	says := m.said != at
 	select {
 	case <-m.ticks.C:
@@ -114,6 +111,8 @@ func (m *Mover) Move(ctx context.Context, project entities.Project, to entities.
 
 // hand copies the project, which is fenced while the rest of it is copied.
 func (m *Mover) hand(ctx context.Context, tx pgx.Tx, d departure) (departure, error) {
+	m.ticks = time.NewTicker(progressEvery)
+	defer m.ticks.Stop()
 	a, err := m.copyAhead(ctx, d)
 	if err != nil {
 		return d, err
@@ -174,9 +173,10 @@ func (m *Mover) Abort(ctx context.Context, project entities.Project, to entities
 	if err == nil {
 		err = fence(ctx, m.From, tables)
 	}
-	for n := int64(batch); err == nil && n == batch; {
-		n, err = deleteBatch(ctx, m.From, func(context.Context, pgx.Tx) (bool, error) { return true, nil }, "leaving_changes",
-			`t.project = $2 AND NOT EXISTS (SELECT FROM leaving WHERE project = $2)`, project)
+	if err == nil {
+		always := func(context.Context, pgx.Tx) (bool, error) { return true, nil }
+		err = deleter{m, m.From, project, always}.rows(ctx, "leaving_changes",
+			`t.project = $project AND NOT EXISTS (SELECT FROM leaving WHERE project = $project)`)
 	}
 	for _, a := range d.begun {
 		if err == nil {
