@@ -3,6 +3,7 @@ module github.com/stepwell-dev/stepwell/sdk/tests
 go 1.26.0
 
 require (
+	github.com/jackc/pgx/v5 v5.12.0
 	github.com/stepwell-dev/stepwell v0.0.0
 	github.com/stepwell-dev/stepwell/sdk v0.1.0
 	go.opentelemetry.io/collector/pdata v1.66.0
@@ -38,7 +39,6 @@ require (
 	github.com/hashicorp/golang-lru/v2 v2.0.7 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
-	github.com/jackc/pgx/v5 v5.12.0 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
 	github.com/klauspost/compress v1.20.3 // indirect
 	github.com/labstack/echo/v4 v4.16.0 // indirect

@@ -23,6 +23,10 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, serveKilled(path, os.Getenv("SDK_TESTS_LAST_LIFE") == "true"))
 		os.Exit(1)
 	}
+	if point := os.Getenv(pointVariable); point != "" {
+		fmt.Fprintln(os.Stderr, hangAt(os.Getenv(embeddedVariable), point))
+		os.Exit(1)
+	}
 	if schema := os.Getenv(embeddedVariable); schema != "" {
 		fmt.Fprintln(os.Stderr, embedAndHang(schema))
 		os.Exit(1)
