@@ -14,6 +14,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/handlers"
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
+	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/migrations/testdb/check"
 	"github.com/stepwell-dev/stepwell/queue/cluster"
@@ -34,7 +35,8 @@ func newCopied(t *testing.T, options ...func(*pgxpool.Config)) *copied {
 	c := &copied{there: newAPI(t)}
 	c.api = newAPI(t, func(o *handlers.Options) {
 		pool := testdb.Connect(t, c.there.pool.Config().ConnString(), options...)
-		c.replica = cluster.NewReplica(pool, o.Pool, func(context.Context) error { return nil }, time.Now,
+		schema := func(ctx context.Context) error { return migrations.CheckPool(ctx, pool, migrations.DefaultSchema) }
+		c.replica = cluster.NewReplica(pool, o.Pool, schema, time.Now,
 			slog.New(slog.NewTextHandler(t.Output(), nil)))
 		o.Replica = c.replica
 	})
@@ -87,6 +89,11 @@ func TestLateReadsAreTheReplicasAlone(t *testing.T) {
 		if asked := c.pool.Stat().AcquireCount() - before; asked > 0 {
 			t.Errorf("%s asked the primary %d times", path, asked)
 		}
+		route, _, _ := strings.Cut(strings.Replace(path, "ID", "{id}", 1), "?")
+		op, _ := openAPI().find("get", route)
+		if _, described := op.at(op.location, "responses", "200", "headers", incoming.ReplicaLag); !described {
+			t.Errorf("the document does not say that %s may be late", route)
+		}
 	}
 	check.Equal(t, "runs of the list", ids(c.all(t, "/v1/runs", "10")), []entities.RunID{ended, open})
 	check.Equal(t, "failures of the replica", c.replica.Answers(cluster.FailedThere), int64(0))
@@ -121,6 +128,9 @@ func TestReplicaThatMustNotBeReadFrom(t *testing.T) {
 		"too far behind": func(t *testing.T, c *copied) { c.beat(t, cluster.MaxReplicaLag+time.Second) },
 		"of another database": func(t *testing.T, c *copied) {
 			testdb.Exec(t, c.there.pool, `UPDATE feed_epochs SET id = 'other' WHERE number > 0`)
+		},
+		"another schema": func(t *testing.T, c *copied) {
+			testdb.Exec(t, c.there.pool, `DELETE FROM goose_db_version WHERE version_id = (SELECT max(version_id) FROM goose_db_version)`)
 		},
 		"does not answer": func(t *testing.T, c *copied) { testdb.Exec(t, c.there.pool, `DROP TABLE processes`) },
 	} {
