@@ -121,3 +121,44 @@ func TestCancelledReadIsThePrimarys(t *testing.T) {
 	check.Equal(t, "reads that failed", r.Answers(cluster.FailedThere), int64(1))
 	check.Equal(t, "problem of the replica", r.Problem(), nil)
 }
+
+// TestIdleReplicaIsCurrent: a replica that has all is not behind, also if no server delivers and nothing is written. It
+// is as far behind as what it lacks.
+func TestIdleReplicaIsCurrent(t *testing.T) {
+	t.Parallel()
+	a := newNode(t, nil)
+	b := a.newStandby()
+	startServer(t, databaseURL(t, "", a), "STEPWELL_ROLE=api") // has no heartbeat
+	pools := map[*node]*pgxpool.Pool{}
+	for _, n := range []*node{a, b} {
+		pool := check.Value(migrations.Pool(t.Context(), databaseURL(t, "", n), migrations.DefaultSchema))(t)
+		t.Cleanup(pool.Close)
+		pools[n] = pool
+	}
+	now := time.Now()
+	r := cluster.NewReplica(pools[b], pools[a], func(context.Context) error { return nil },
+		func() time.Time { return now }, slog.New(slog.DiscardHandler))
+	isCurrent := func() bool {
+		r.Look(t.Context())
+		return r.Problem() == nil && r.Lag() == 0
+	}
+	eventually(t, "the replica is current", isCurrent)
+	now = now.Add(time.Hour)
+	eventually(t, "the replica is current an hour later", isCurrent)
+	b.exec(`SELECT pg_wal_replay_pause()`)
+	eventually(t, "the replay is paused", func() bool {
+		return check.Value(pg.CollectValue[string](pools[b].Query(t.Context(), `SELECT pg_get_wal_replay_pause_state()`)))(t) == "paused"
+	})
+	a.exec(`UPDATE stepwell.projects SET daily_starts = daily_starts`)
+	for _, behind := range []time.Duration{0, 3 * time.Second, cluster.MaxReplicaLag, cluster.MaxReplicaLag + time.Second} {
+		at := now
+		now = at.Add(behind)
+		r.Look(t.Context())
+		check.Equal(t, "lag", r.Lag(), behind)
+		check.Equal(t, "the replica is read from", r.Problem() == nil, behind <= cluster.MaxReplicaLag)
+		now = at
+	}
+	b.exec(`SELECT pg_wal_replay_resume()`)
+	now = now.Add(time.Hour)
+	eventually(t, "the replica has caught up", isCurrent)
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -35,9 +36,10 @@ var (
 
 // Replica is a copy of the database that is kept by Postgres, for reads that may be a little late.
 //
-// How late it is, it tells by the newest heartbeat of a server that it has: what was committed before that, it has too.
-// The functions of Postgres do not tell: the time of the last replayed transaction grows old on an idle primary, and
-// the places in its log are bytes, not seconds.
+// How late it is, it tells by the places that the log of the primary had when it was looked at: what was committed
+// before that, a replica that has replayed the place has too. The time of the last replayed transaction does not tell:
+// it grows old on an idle primary. A copy that does not know what it has replayed, as of some managed engines, tells by
+// the newest heartbeat of a server that it has.
 type Replica struct {
 	pool, primary *pgxpool.Pool
 	// schema fails if the replica does not have the tables of this program.
@@ -46,7 +48,8 @@ type Replica struct {
 	now    func() time.Time
 	logger *slog.Logger
 
-	beat    atomic.Int64          // the newest that the replica has, in ns since 1970
+	current atomic.Int64          // until when it has all that was committed, in ns since 1970
+	marks   []mark                // that it has not reached, oldest first; only Look uses it
 	fault   atomic.Pointer[error] // what was wrong when it was last looked at
 	epoch   epoch                 // of the database, as the primary knows it; only Run uses it
 	logged  error                 // the reason that was logged last; only Run uses it
@@ -78,7 +81,7 @@ func NewReplica(
 }
 
 // Lag returns how far the replica is behind at most.
-func (r *Replica) Lag() time.Duration { return max(0, r.now().Sub(time.Unix(0, r.beat.Load()))) }
+func (r *Replica) Lag() time.Duration { return max(0, r.now().Sub(time.Unix(0, r.current.Load()))) }
 
 // Problem returns why the replica is not read from; nil if it is.
 func (r *Replica) Problem() error {
@@ -175,6 +178,7 @@ func reasonOf(err error) error {
 func (r *Replica) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, replicaPatience)
 	defer cancel()
+	r.mark(ctx)
 	if err := r.pool.Ping(ctx); err != nil {
 		return fmt.Errorf("ping the replica: %w", err)
 	}
@@ -192,7 +196,54 @@ func (r *Replica) look(ctx context.Context) error {
 	if err := r.checkEpoch(ctx, e); err != nil {
 		return err
 	}
-	r.beat.Store(beat.UnixNano())
+	return r.catchUp(ctx, beat)
+}
+
+// mark is a moment of the primary.
+type mark struct {
+	at    time.Time
+	place string    // of its log
+	beat  time.Time // the newest heartbeat
+}
+
+// mark notes the moment of the primary, if that tells it. Marks that are too old are of no use.
+func (r *Replica) mark(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, replicaPatience/2)
+	defer cancel()
+	m := mark{at: r.now()}
+	err := pg.NewPool(r.primary).QueryRow(ctx, `
+		SELECT pg_current_wal_lsn()::text, coalesce((SELECT max(beat_at) FROM processes), 'epoch')`).Scan(&m.place, &m.beat)
+	if err == nil {
+		r.marks = append(r.marks, m)
+	}
+	r.marks = slices.DeleteFunc(r.marks, func(old mark) bool { return m.at.Sub(old.at) > MaxReplicaLag })
+}
+
+// catchUp finds out which marks the replica has reached; beat is the newest heartbeat that it has. It must have that of
+// the mark, too: after a failover, a replica of the old primary may have replayed more than there is, and something
+// else.
+func (r *Replica) catchUp(ctx context.Context, beat time.Time) error {
+	places := make([]string, len(r.marks))
+	for i, m := range r.marks {
+		places[i] = m.place
+	}
+	var reached []bool // none if the replica does not know
+	err := pg.NewPool(r.pool).QueryRow(ctx, `
+		SELECT CASE WHEN pg_is_in_recovery() AND pg_last_wal_replay_lsn() IS NOT NULL THEN ARRAY(
+			SELECT place::pg_lsn <= pg_last_wal_replay_lsn() FROM unnest($1::text[]) WITH ORDINALITY AS m (place, n)
+			ORDER BY n) END`, places).Scan(&reached)
+	if _, refused := errors.AsType[*pgconn.PgError](err); refused || err == nil && len(reached) == 0 {
+		r.current.Store(beat.UnixNano())
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read what the replica has replayed: %w", err)
+	}
+	for i, m := range r.marks {
+		if reached[i] && !m.beat.After(beat) {
+			r.current.Store(m.at.UnixNano())
+		}
+	}
 	return nil
 }
 
