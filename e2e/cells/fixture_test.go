@@ -25,6 +25,9 @@ type cell struct {
 	project, key   string // the key is that of an admin of the project
 }
 
+// masterKeys are those of all cells.
+const masterKeys = "STEPWELL_ENCRYPTION_KEYS=2026=MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
+
 // The cells of deploy/cells.
 var names = []string{"eu1", "us1"}
 
@@ -43,7 +46,8 @@ func startCell(t *testing.T, name, project string) *cell {
 	c := &cell{name: name, project: project, dsn: database.DSN(), operator: "operator-of-" + name + "-0123456789"}
 	for i := range c.servers {
 		c.addrs[i] = "127.0.0.1:" + strconv.Itoa(harness.FreePort(t))
-		command := harness.Serve(program, database.DSN(), c.operator, "STEPWELL_CELL="+name, "STEPWELL_LISTEN="+c.addrs[i])
+		command := harness.Serve(program, database.DSN(), c.operator, "STEPWELL_CELL="+name, "STEPWELL_LISTEN="+c.addrs[i],
+			masterKeys)
 		c.servers[i], _ = harness.Start(t, name+" "+strconv.Itoa(i), command, harness.ServerReady)
 	}
 	c.send(t, c.operator, http.MethodPut, "/v1/projects/"+project, map[string]any{}).Want(t, http.StatusOK)

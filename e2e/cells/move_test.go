@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
+	"path"
 	"regexp"
 	"strconv"
 	"strings"
@@ -16,13 +17,17 @@ import (
 )
 
 // TestMove moves a project under load, by a command that is killed again and again: at each point once, and then it is
-// left alone. All runs end in the other cell, each started and resumed once, and the feed goes on where it was.
+// left alone. All runs end in the other cell, each started and resumed once, and the feed goes on where it was. Payloads
+// are encrypted, a limit holds throughout, and a trigger starts a run for the end of each order.
 func TestMove(t *testing.T) {
 	t.Parallel()
 	harness.SkipIfShort(t)
 	from, to := startCell(t, names[0], "shop"), startCell(t, names[1], "mail")
-	m := &moving{runs: map[string]string{}, key: from.key, cells: map[string]*cell{from.name: from, to.name: to}, at: from}
+	m := &moving{runs: map[string]string{}, open: map[string]bool{}, key: from.key, cells: map[string]*cell{from.name: from, to.name: to}, at: from}
 	m.prepare(t)
+	if out, err := m.command(t, from, to).CombinedOutput(); err == nil || !strings.Contains(string(out), "STEPWELL_ENCRYPTION_KEYS") {
+		t.Fatalf("a move of encrypted payloads without --same-settings: %v\n%s", err, out)
+	}
 	const before, during, after = 30, 30, 10
 	m.drive(t, before)
 	m.ended(t, before)
@@ -36,13 +41,14 @@ func TestMove(t *testing.T) {
 			m.neighbour(t, from)
 		}
 	}
-	if out, err := m.command(t, from, to).CombinedOutput(); err != nil {
+	if out, err := m.command(t, from, to, "--same-settings").CombinedOutput(); err != nil {
 		t.Fatalf("the last command: %v\n%s", err, out)
 	}
 	load.Wait()
 	m.drive(t, after)
 	m.atNewCell(t, from, to)
 	ids := m.allEnd(t, to, before+during+after)
+	m.limitHeld(t, to)
 	m.streamsAreWhole(t, to, before)
 	m.feedGoesOn(t, to, ids, seen, cursor)
 	for _, c := range []*cell{from, to} {
@@ -62,6 +68,8 @@ type moving struct {
 	at       *cell // where clients find the project
 	started  int
 	runs     map[string]string // the ID of the run of each order
+	open     map[string]bool   // the orders between their two requests
+	most     int               // how many there were at once
 	refusals atomic.Int64
 }
 
@@ -77,19 +85,61 @@ steps:
 output: "${input.id}"
 `
 
-// prepare puts the flow, and a schedule that starts another one every ten seconds.
+// permits is how many orders are in progress at most.
+const permits = 8
+
+// shop serves the requests of orders, which have a permit from before the first until after the second.
+func (m *moving) shop(r *http.Request) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	what, id := path.Split(r.URL.Path)
+	if m.open[id] = what == "/charge/"; !m.open[id] {
+		delete(m.open, id)
+	}
+	m.most = max(m.most, len(m.open))
+}
+
+// limitHeld checks that there were as many orders at once as may be, and that no permit is left or lost.
+func (m *moving) limitHeld(t *testing.T, c *cell) {
+	t.Helper()
+	if m.most != permits {
+		t.Errorf("%d orders were in progress at once, want %d", m.most, permits)
+	}
+	harness.Eventually(t, "all permits are free", func() bool {
+		return harness.Decode[struct{ Held, Waiting int }](t, c.send(t, m.key, http.MethodGet, "/v1/limits/till", nil).
+			Want(t, http.StatusOK)) == struct{ Held, Waiting int }{}
+	})
+}
+
+// prepare encrypts the project, and puts the flow with its limit, a trigger for its end, and a schedule that starts
+// another one every ten seconds.
 func (m *moving) prepare(t *testing.T) {
 	t.Helper()
-	shop := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	program, err := harness.FastServerProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	encrypt := exec.Command(program, "projects", "encrypt", m.at.project)
+	encrypt.Env = harness.CleanEnv("STEPWELL_URL=http://"+m.at.addrs[0], "STEPWELL_API_KEY="+m.at.operator)
+	if out, err := encrypt.CombinedOutput(); err != nil {
+		t.Fatalf("encrypt the project: %v\n%s", err, out)
+	}
+	m.at.send(t, m.key, http.MethodPut, "/v1/limits/till", map[string]any{"total": permits}).Want(t, http.StatusOK, http.StatusCreated)
+	shop := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		m.shop(r)
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(`{}`))
 	}))
 	t.Cleanup(shop.Close)
-	for _, flow := range []string{fmt.Sprintf(document, shop.URL), "flow: tick\nsteps: {now: {set: 1}}\n"} {
+	for _, flow := range []string{fmt.Sprintf(document, shop.URL), "flow: receipt\nsteps: {now: {set: 1}}\n", "flow: tick\nsteps: {now: {set: 1}}\n"} {
 		m.at.send(t, m.key, http.MethodPost, "/v1/flows", map[string]any{"document": flow}).Want(t, http.StatusCreated)
 	}
 	m.at.send(t, m.at.operator, http.MethodPost, "/v1/flows",
 		map[string]any{"document": "flow: tick\nsteps: {now: {set: 1}}\n"}).Want(t, http.StatusCreated)
+	m.at.send(t, m.key, http.MethodPut, "/v1/triggers/receipts", map[string]any{
+		"on":    map[string]any{"runEnded": map[string]any{"workflow": "order"}},
+		"start": map[string]any{"workflow": "receipt"},
+	}).Want(t, http.StatusCreated)
 	m.at.send(t, m.key, http.MethodPut, "/v1/schedules/tick",
 		map[string]any{"every": "10s", "workflow": "tick", "overlap": "allow"}).Want(t, http.StatusOK, http.StatusCreated)
 }
@@ -146,7 +196,10 @@ func (m *moving) drive(t *testing.T, runs int) {
 		m.mu.Unlock()
 		all.Go(func() {
 			r := m.persist(t, http.MethodPost, "/v1/runs",
-				map[string]any{"workflow": "order", "input": map[string]any{"id": id}, "idempotencyKey": "order-" + id})
+				map[string]any{
+					"workflow": "order", "input": map[string]any{"id": id}, "idempotencyKey": "order-" + id,
+					"limits": []any{map[string]any{"name": "till"}},
+				})
 			m.mu.Lock()
 			m.runs[id] = harness.Decode[listed](t, r).ID
 			m.mu.Unlock()
@@ -201,21 +254,21 @@ func (m *moving) streamsAreWhole(t *testing.T, c *cell, late int) {
 }
 
 // command returns the command that moves the project.
-func (m *moving) command(t *testing.T, from, to *cell) *exec.Cmd {
+func (m *moving) command(t *testing.T, from, to *cell, flags ...string) *exec.Cmd {
 	t.Helper()
 	program, err := harness.FastServerProgram()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(program, "projects", "move", from.project, "--to", to.name)
-	cmd.Env = harness.CleanEnv("DATABASE_URL="+from.dsn, "TO_DATABASE_URL="+to.dsn)
+	cmd := exec.Command(program, append([]string{"projects", "move", from.project, "--to", to.name}, flags...)...)
+	cmd.Env = harness.CleanEnv("DATABASE_URL="+from.dsn, "TO_DATABASE_URL="+to.dsn, masterKeys)
 	return cmd
 }
 
 // moveUntil kills a command as soon as it says that it has reached a point.
 func (m *moving) moveUntil(t *testing.T, from, to *cell, at string) {
 	t.Helper()
-	p, _, err := harness.Launch("move until "+at, m.command(t, from, to), regexp.MustCompile(`msg=(`+at+`|cleaned)\b`))
+	p, _, err := harness.Launch("move until "+at, m.command(t, from, to, "--same-settings"), regexp.MustCompile(`msg=(`+at+`|cleaned)\b`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +343,7 @@ func (m *moving) allEnd(t *testing.T, c *cell, runs int) []string {
 				return false
 			}
 		}
-		return true
+		return len(m.list(t, c, "/v1/runs?workflow=receipt&limit=1000")) >= runs
 	})
 	ids := []string{}
 	for _, r := range all {
@@ -299,8 +352,16 @@ func (m *moving) allEnd(t *testing.T, c *cell, runs int) []string {
 		}
 		ids = append(ids, r.ID)
 	}
-	if orders := m.list(t, c, "/v1/runs?workflow=order&limit=1000"); len(orders) != runs {
-		t.Errorf("%d runs were started, want %d", len(orders), runs)
+	for _, workflow := range []string{"order", "receipt"} {
+		if started := m.list(t, c, "/v1/runs?workflow="+workflow+"&limit=1000"); len(started) != runs {
+			t.Errorf("%d runs of %s were started, want %d", len(started), workflow, runs)
+		}
+	}
+	for id, run := range m.runs {
+		r := c.send(t, m.key, http.MethodGet, "/v1/runs/"+run, nil).Want(t, http.StatusOK)
+		if output := harness.Decode[struct{ Output string }](t, r).Output; output != id {
+			t.Errorf("the output of order %s is %q", id, output)
+		}
 	}
 	return ids
 }
