@@ -29,7 +29,7 @@ func BenchmarkRefusedStart(b *testing.B) {
 		busy.Go(func() { _ = q.Group().Do(share.For(ctx, "default"), nothing{}) })
 	}
 	for q.Group().UnderWay() < most {
-		time.Sleep(time.Millisecond)
+		runtime.Gosched()
 	}
 	for range mostStarts {
 		busy.Go(func() { serveIn(ctx, e, "/v1/runs") })

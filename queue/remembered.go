@@ -30,13 +30,14 @@ const (
 		AND retired_at IS NULL AND NOT steps_only)`
 )
 
-// maxRemembered is for how many kinds of starts this process remembers the deployment.
+// maxRemembered is for how many of [startOf] this process remembers the deployment.
 const maxRemembered = 1000
 
 // ErrDeploymentChanged means that a start relied on a deployment that new runs do not go to any more.
 var ErrDeploymentChanged = errors.New("new runs of the workflow go to another deployment now")
 
-// startOf is a kind of starts among those of all projects. The deployment is the one they name; empty means the newest.
+// startOf is what starts that go to the same deployment have in common. The deployment is the one that they name; empty
+// means the newest.
 type startOf struct {
 	project              entities.Project
 	workflow, deployment string

@@ -49,7 +49,7 @@ type Replica struct {
 	logger *slog.Logger
 
 	current atomic.Int64          // until when it has all that was committed, in ns since 1970
-	marks   []mark                // that it has not reached, oldest first; only Look uses it
+	marks   []mark                // of the last MaxReplicaLag, oldest first; only Look uses it
 	fault   atomic.Pointer[error] // what was wrong when it was last looked at
 	epoch   epoch                 // of the database, as the primary knows it; only Run uses it
 	logged  error                 // the reason that was logged last; only Run uses it

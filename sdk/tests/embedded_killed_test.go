@@ -27,6 +27,9 @@ import (
 // pointVariable makes this program embed an app and hang at a point; see [hangAt].
 const pointVariable = "SDK_TESTS_POINT"
 
+// ledgerOfRelay has the path of the file of [relayApp].
+const ledgerOfRelay = "SDK_TESTS_RELAY"
+
 // relay has four steps, each of which returns who has executed it.
 var relay = stepwell.NewWorkflow[int, []string]("relay")
 
@@ -49,7 +52,7 @@ func relayApp(process, path string) *stepwell.App {
 }
 
 func appendLine(path, line string) error {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	file, err := openLedger(path)
 	if err != nil {
 		return err
 	}
@@ -168,8 +171,6 @@ func hangAt(schema, point string) error {
 	}
 	select {}
 }
-
-const ledgerOfRelay = "SDK_TESTS_RELAY"
 
 // TestEmbeddedIsKilledBetweenAStepAndTheDisk: the process is killed when a step has ended in memory, and its end is not
 // yet on disk, on its way there, or just there. The process that goes on executes what was not on disk, and nothing else.

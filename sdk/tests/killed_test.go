@@ -63,9 +63,14 @@ func (n notingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
+// openLedger opens a file to which processes append what they do.
+func openLedger(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+}
+
 // serveKilled is the app process: a fan-out of steps of different lengths. It prints its address.
 func serveKilled(path string, inLastLife bool) error {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	file, err := openLedger(path)
 	if err != nil {
 		return err
 	}
