@@ -57,10 +57,12 @@ func TestRacingStartsFollowTheNamedDeployment(t *testing.T) {
 		return err
 	}
 	change(2, put)
+	const n = 8
+	seen, done := make(chan struct{}), make(chan struct{})
 	var racers sync.WaitGroup
-	for range 8 {
+	for range n {
 		racers.Go(func() {
-			for range 25 {
+			for {
 				before := changes.Load()
 				status, _ := a.do(t, http.MethodPost, "/v1/runs", `{"workflow":"order","deployment":"v1"}`)
 				if before < 0 || before != changes.Load() {
@@ -69,12 +71,24 @@ func TestRacingStartsFollowTheNamedDeployment(t *testing.T) {
 				if started := status == http.StatusCreated; started != (before%2 == 0) {
 					t.Errorf("got status %d after change %d", status, before)
 				}
+				select {
+				case seen <- struct{}{}:
+				case <-done:
+					return
+				}
 			}
 		})
 	}
-	for n := int64(3); n < 23; n += 2 {
-		change(n, func() error { return other.RemoveDeployment(t.Context(), entities.DefaultProject, "v1") })
-		change(n+1, put)
+	for number := int64(3); number < 23; number++ {
+		if number%2 == 0 {
+			change(number, put)
+		} else {
+			change(number, func() error { return other.RemoveDeployment(t.Context(), entities.DefaultProject, "v1") })
+		}
+		for range n + 1 { // at least one start that began after the change
+			<-seen
+		}
 	}
+	close(done)
 	racers.Wait()
 }
