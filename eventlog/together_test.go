@@ -188,7 +188,8 @@ func TestCrashWhileResultsAreAppendedTogether(t *testing.T) {
 		statement        int // the second one is the commit
 		written, succeed bool
 	}{
-		{gate.Terminated, 0, true, true}, {gate.AnswerLost, 0, false, false}, {gate.AnswerLost, 1, true, false},
+		{gate.Terminated, 0, true, true}, {gate.AnswerLost, 0, true, true}, {gate.AnswerLost, 1, true, false},
+		{gate.Away, 0, false, false},
 	} {
 		id, requests := f.wideRun(t, 3)
 		log := f.logOver(session.Pool, 0)

@@ -206,7 +206,7 @@ func (c *conn) roundTrip(out []byte, answered func() bool) error {
 	if err := c.fillUntil(answered); err != nil {
 		return err
 	}
-	if c.session.losesAnswer() && !c.copying {
+	if !c.copying && c.session.losesAnswer() {
 		c.inbox = nil
 		_ = c.Close()
 		return errDisconnected

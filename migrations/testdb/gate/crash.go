@@ -18,9 +18,14 @@ const (
 	// AnswerLost closes the connection after Postgres has executed the statement and before the client receives the
 	// answer.
 	AnswerLost
+	// Away closes the connection before the client sends the statement, and each later connection before its first
+	// statement, as if the database stayed away.
+	Away
 )
 
-func (c Crash) String() string { return [...]string{"none", "terminated", "cut", "answer lost"}[c] }
+func (c Crash) String() string {
+	return [...]string{"none", "terminated", "cut", "answer lost", "away"}[c]
+}
 
 // Crashes returns the ways to crash a session at a statement. Until a transaction ends, the loss of an answer leaves
 // what the termination before the next statement leaves, and is tried only if STEPWELL_TEST_LONG is set.
@@ -59,6 +64,8 @@ func (s *Session) Run(t testing.TB, n int, crash Crash, fn func()) []string {
 				next = disconnect
 			case AnswerLost:
 				next = loseAnswer
+			case Away:
+				next = stayAway
 			case None:
 			}
 		}

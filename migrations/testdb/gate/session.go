@@ -44,6 +44,7 @@ type Session struct {
 	mu         sync.Mutex
 	controlled bool
 	answerLost bool // the answer of the current statement is to be dropped
+	away       bool // no statement is sent any more
 }
 
 // action is how a stopped session continues.
@@ -55,6 +56,8 @@ const (
 	disconnect
 	// loseAnswer closes the connection after the statement has been executed.
 	loseAnswer
+	// stayAway closes the connection before the statement is sent, and so all later ones.
+	stayAway
 )
 
 // Open opens a session with the database and closes it when the test ends. The session stops only before the statements
@@ -99,7 +102,7 @@ func (s *Session) pid(t testing.TB) uint32 {
 func (s *Session) setControlled(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.controlled, s.answerLost = on, false
+	s.controlled, s.answerLost, s.away = on, false, false
 }
 
 func (s *Session) isControlled() bool {
@@ -108,15 +111,22 @@ func (s *Session) isControlled() bool {
 	return s.controlled
 }
 
+// losesAnswer reports whether to drop the answer of the current statement. The answers of later ones, on another
+// connection, are not lost.
 func (s *Session) losesAnswer() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.answerLost
+	lost := s.answerLost
+	s.answerLost = false
+	return lost
 }
 
 // stopBefore blocks the connection before a statement until the test says how it continues.
 func (s *Session) stopBefore(sql string) action {
 	sql = strings.Join(strings.Fields(sql), " ")
+	if s.isAway() {
+		return disconnect
+	}
 	if s.matters != nil && !s.matters(sql) {
 		return proceed
 	}
@@ -131,12 +141,23 @@ func (s *Session) stopBefore(sql string) action {
 	case <-s.testDone:
 		return next
 	}
-	if next == loseAnswer {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch next {
+	case loseAnswer:
 		s.answerLost = true
+	case stayAway:
+		s.away = true
+		return disconnect
+	case proceed, disconnect:
 	}
 	return next
+}
+
+func (s *Session) isAway() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.away
 }
 
 // start takes control of the session and calls fn, which uses it. The channel is closed when fn has returned.
