@@ -52,8 +52,9 @@ const (
 
 	// persistTimeout is how long a delivery retries to store its result while the database is unavailable. After that,
 	// the message is delivered again when its lease expires.
-	persistTimeout = time.Minute
-	persistPause   = 250 * time.Millisecond
+	persistTimeout      = time.Minute
+	firstPersistPause   = 10 * time.Millisecond
+	longestPersistPause = 250 * time.Millisecond
 	// slotPause is how long a message waits whose ticket was fetched by a process without a slot for it.
 	slotPause = 50 * time.Millisecond
 	// maxReasonBody is how many bytes of a failed answer are kept as its reason.
@@ -302,9 +303,9 @@ func (w *deliverer) keep(ctx context.Context, t tickets.Ticket, used func()) {
 func Persist(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), persistTimeout)
 	defer cancel()
-	for {
+	for failures := 1; ; failures++ {
 		err := do(ctx)
-		if err == nil || !pause(ctx, persistPause) {
+		if err == nil || !pause(ctx, backoff.Pause(firstPersistPause, longestPersistPause, 2, failures)) {
 			return err
 		}
 	}
