@@ -30,62 +30,46 @@ TIMES  := .data/test-times
 GOTEST := GOFLAGS="$$GOFLAGS -vet=off" $(GO) run ./scripts/gotest $(TIMES)
 
 # The tests of these packages only calculate, for which the race detector takes up to ten times as long. The few that use
-# goroutines run with it nevertheless.
-CALCULATING := . ./flow ./flow/condition ./flow/goal ./flow/replay ./starts/schedule/cron
+# goroutines run with it nevertheless. Those of cmd/stepwell start its commands again and again, which takes four times as
+# long with it; the packages of the server are tested with it. test-long runs cmd/stepwell with it.
+WITHOUT_RACE := . ./cmd/stepwell ./flow ./flow/condition ./flow/goal ./flow/replay ./starts/schedule/cron
 
 # These tests of ONE_BY_ONE_IN try many cases, in each of which one statement, request or command follows another, or
 # send megabytes. The race detector takes twice to nine times as long for them, and it finds nothing in them: the tests of
 # racing clients and of servers, which are beside them, keep it. test-long runs all tests with it.
-ONE_BY_ONE_IN := ./cmd/stepwell ./engine ./eventlog ./handlers ./handlers/rest ./handlers/wire ./queue
+ONE_BY_ONE_IN := ./engine ./eventlog ./handlers ./handlers/rest ./handlers/wire ./queue
 ONE_BY_ONE    := \
 	TestARunIsInvokedWhenItsAwaitHolds \
 	TestAnswerSurvivesACrashAtAnyStatement \
-	TestCommandsForWhatStartsRuns \
-	TestCommandsWithoutServer \
 	TestCrashAtAnyStatementOfAppend \
 	TestDecodedChunks \
-	TestDocExamplesParse \
-	TestDocs \
-	TestExitCodesOfFailedCommands \
-	TestExportImportAndShowCommands \
 	TestFlowsRefuseWhatTheyCannotRead \
-	TestHookSignalAndStreamCommands \
 	TestI4EveryInterleavingIsSerializable \
 	TestI4EveryInterleavingOfInlineDecisionsIsSerial \
 	TestI4EveryInterleavingOfOptimisticAppendsIsSerial \
 	TestI4EveryInterleavingOfTheQueueIsSerial \
-	TestInvalidCommandLines \
-	TestJSONOutputIsTheResponse \
-	TestOpenFlag \
 	TestOtherProjectsLearnAndChangeNothing \
-	TestOutput \
 	TestPagesAreBoundedByPayloadSize \
 	TestPagesOfApprovals \
-	TestRebuildStats \
-	TestRetentionCommands \
 	TestRolesCanUseOnlyTheirRoutes \
-	TestRunCommands \
-	TestScriptsAndManualHaveAllCommands \
 	TestSignalDispatchSurvivesACrashAtAnyStatement \
 	TestTheServerDecidesAsARemoteFunction \
-	TestVerifyAndRebuildCommands \
 	TestWholeLogIsSentInOneAnswer
 
-# The scenes of the dashboard that make test plays: one path through each page. e2e plays all.
+# The scenes of the dashboard that make test plays: sign-in and roles, runs, flows, the overview. e2e plays all.
 PAGES_IN := ./e2e/ui
-PAGES    := TestAccess TestCollectionPages TestDashboard TestFlowPages TestLimitPages TestOverview TestQueuePages \
-	TestSchedulePages TestTriggerPages TestWorkflowsAndFailures
+PAGES    := TestAccess TestDashboard TestFlowPages TestOverview TestWorkflowsAndFailures
 
 # names is the pattern of go test for a list of tests.
 names = ^($(subst $() ,|,$(strip $(1))))$$
 
 # What make test leaves to e2e. Runs of the Workflow SDK, which tools looks at, are tested by ./e2e.
-E2E_ONLY := ./e2e/tools $(PAGES_IN)
+E2E_ONLY := ./e2e/hostile ./e2e/tools $(PAGES_IN)
 
-# The black-box packages run last. ./e2e needs all processors for its apps, and hostile for what it measures; the others
-# mostly wait, and run two at a time. What takes longest is left out, or done in part: see e2e and test-long. test-long
-# runs the black-box packages with the race detector, with which the servers take half as long again; here, the packages
-# of the server are tested with it.
+# The black-box packages run last. ./e2e needs all processors for its apps; the others mostly wait, and run three at a
+# time. What takes longest is left out, or done in part, as is hostile, which needs all processors for what it measures: see
+# e2e and test-long. test-long runs the black-box packages with the race detector, with which the servers take half as
+# long again; here, the packages of the server are tested with it.
 #
 # The demo proves that `make run` works. With TEST_DATABASE_URL it runs on that database server and leaves the schema
 # stepwell_demo behind.
@@ -103,28 +87,35 @@ test: build $(BUNDLE) $(UI) ## Run all checks: vet, the Node and Go tests, the d
 	cd handlers/oidc/oidctest/testdata/provider && $(GO) tool -n provider
 	cd admin/encryption/awskms/kmstest/testdata/server && $(GO) tool -n server
 	$(GO) -C handlers/rest/api/generator tool -n oapi-codegen
-	$(GOTEST) -shuffle=on -timeout 10m $(CALCULATING)
+	$(GOTEST) -shuffle=on -timeout 10m $(WITHOUT_RACE)
 	$(GOTEST) -race -timeout 10m -run 'Concurrent|OneEvaluation|EndsWithItsContext' ./flow/condition
 	$(GOTEST) -shuffle=on -timeout 20m -run '$(call names,$(ONE_BY_ONE))' $(ONE_BY_ONE_IN)
-	$(GOTEST) -race -shuffle=on -timeout 40m -p 3 -skip '$(call names,$(ONE_BY_ONE))' $$($(GO) list ./... | grep -vxF "$$($(GO) list $(CALCULATING) ./e2e/...)")
+	$(GOTEST) -race -shuffle=on -timeout 40m -p 3 -skip '$(call names,$(ONE_BY_ONE))' $$($(GO) list ./... | grep -vxF "$$($(GO) list $(WITHOUT_RACE) ./e2e/...)")
 	$(GOTEST) -shuffle=on -timeout 40m ./e2e
-	$(GOTEST) -shuffle=on -timeout 20m -p 2 $$($(GO) list ./e2e/... | grep -vxF "$$($(GO) list ./e2e ./e2e/hostile $(E2E_ONLY))")
+	$(GOTEST) -shuffle=on -timeout 20m -p 3 $$($(GO) list ./e2e/... | grep -vxF "$$($(GO) list ./e2e $(E2E_ONLY))")
 	$(GOTEST) -shuffle=on -timeout 10m -run '$(call names,$(PAGES))' $(PAGES_IN)
-	$(GOTEST) -timeout 10m -run 'Neighbour' ./e2e/hostile
+	$(MAKE) --jobs=2 --no-print-directory --output-sync=target test-apps test-sdk
+	@echo 'The slowest tests:'; sort -rn $(TIMES) | head -30
+
+# These tests mostly wait: for servers to be missed, and for leases to end.
+.PHONY: test-apps
+test-apps:
+	cd sdk/tests && $(GO) vet ./...
+	$(GOTEST) -C sdk/tests -race -shuffle=on -parallel 4 -timeout 10m ./...
+
+.PHONY: test-sdk
+test-sdk:
 	cd sdk && $(GO) vet ./...
 	$(GOTEST) -C sdk -race -shuffle=on -timeout 5m ./...
 	cd sdk/stepwellotel && $(GO) vet ./...
 	cd sdk/python && python3 -m unittest
-	cd sdk/tests && $(GO) vet ./...
-	$(GOTEST) -C sdk/tests -race -shuffle=on -timeout 10m ./...
 	cd sdk/vet && $(GO) vet ./...
 	$(GOTEST) -C sdk/vet -timeout 5m ./...
 	cd bench && $(GO) vet ./...
-	$(GOTEST) -C bench -race -shuffle=on -timeout 5m ./...
+	$(GOTEST) -C bench -shuffle=on -timeout 5m ./...
 	cd examples/sdk-go && $(GO) vet ./...
 	cd site && $(GO) vet ./...
 	$(GOTEST) -C site -short -count=1 -timeout 5m ./...
-	@echo 'The slowest tests:'; sort -rn $(TIMES) | head -30
 
 # hostile needs all processors for what it measures, and runs alone.
 .PHONY: test-long
@@ -132,7 +123,8 @@ test-long: $(BUNDLE) ## Run what `make test` leaves out: hostile clients, all in
 	@scripts/need postgres pgbouncer cc chromium faketime proxies
 	$(GO) test -race -shuffle=on -timeout 60m -p 1 $$($(GO) list ./e2e/... | grep -v /e2e/hostile)
 	$(GO) test -race -shuffle=on -timeout 20m ./e2e/hostile
-	STEPWELL_TEST_LONG=1 $(GO) test -race -shuffle=on -timeout 40m -p 1 $(ONE_BY_ONE_IN) ./starts/... ./e2e/tools
+	STEPWELL_TEST_LONG=1 $(GO) test -race -shuffle=on -timeout 40m -p 1 ./cmd/stepwell $(ONE_BY_ONE_IN) ./starts/... ./e2e/tools
+	$(GO) test -C bench -race -shuffle=on -timeout 10m ./...
 	STEPWELL_TEST_LONG=1 $(GO) test -race -timeout 20m -run '^TestSagasLeaveNothingBehind$$' ./e2e
 
 # Takes 20 minutes and needs an otherwise idle machine. NEIGHBOURS=name,name are the abuses to try, and NEIGHBOURS_FOR=5s
