@@ -54,6 +54,7 @@ func TestNothingIsLostInAPause(t *testing.T) {
 						t.Fatal(err)
 					}
 					d.waitForEvent(t, id, "hook_created h")
+					d.waitForEvent(t, id, "step_completed kid") // a child is a run of its own, which may be called and held
 					if err := w.Stop(t.Context()); err != nil {
 						t.Fatal(err)
 					}
@@ -73,7 +74,7 @@ func TestNothingIsLostInAPause(t *testing.T) {
 					d.resume(t, id, "h", "1")
 				}
 				testdb.Eventually(t, "the runs are held", func() bool { return d.heldRuns(t) == len(ids) })
-				if kind != hold.Workflow && calls.Load() != before { // whose child is none of it
+				if calls.Load() != before {
 					t.Errorf("%d calls in the pause", calls.Load()-before)
 				}
 				if err := d.EndPause(t.Context(), project, subject); err != nil {
