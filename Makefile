@@ -29,9 +29,9 @@ build: ## Build bin/stepwell
 TIMES  := .data/test-times
 GOTEST := GOFLAGS="$$GOFLAGS -vet=off" $(GO) run ./scripts/gotest $(TIMES)
 
-# The tests of these packages only calculate, for which the race detector takes up to ten times as long. The few that use
-# goroutines run with it nevertheless. Those of cmd/stepwell start its commands again and again, which takes four times as
-# long with it; the packages of the server are tested with it. test-long runs cmd/stepwell with it.
+# The tests of these packages only calculate, for which the race detector takes up to ten times as long. The few that
+# use goroutines run with it nevertheless. Those of cmd/stepwell start its commands again and again, which takes four
+# times as long with it; the packages of the server are tested with it. test-long runs cmd/stepwell with it.
 WITHOUT_RACE := . ./cmd/stepwell ./flow ./flow/condition ./flow/goal ./flow/replay ./starts/schedule/cron
 
 # These tests of ONE_BY_ONE_IN try many cases, in each of which one statement, request or command follows another, or
@@ -66,10 +66,10 @@ names = ^($(subst $() ,|,$(strip $(1))))$$
 # What make test leaves to e2e. Runs of the Workflow SDK, which tools looks at, are tested by ./e2e.
 E2E_ONLY := ./e2e/hostile ./e2e/tools $(PAGES_IN)
 
-# The black-box packages run last. ./e2e needs all processors for its apps; the others mostly wait, and run three at a
-# time. What takes longest is left out, or done in part, as is hostile, which needs all processors for what it measures: see
-# e2e and test-long. test-long runs the black-box packages with the race detector, with which the servers take half as
-# long again; here, the packages of the server are tested with it.
+# Of the black-box packages, ./e2e needs all processors for its apps. The others mostly wait, and run three at a time.
+# What takes longest is left out, or done in part: see e2e and test-long. hostile is left out, too, since it needs all
+# processors for what it measures. test-long runs the black-box packages with the race detector, with which the
+# servers take half as long again; here, the packages of the server are tested with it.
 #
 # The demo proves that `make run` works. With TEST_DATABASE_URL it runs on that database server and leaves the schema
 # stepwell_demo behind.
@@ -94,17 +94,17 @@ test: build $(BUNDLE) $(UI) ## Run all checks: vet, the Node and Go tests, the d
 	$(GOTEST) -shuffle=on -timeout 40m ./e2e
 	$(GOTEST) -shuffle=on -timeout 20m -p 3 $$($(GO) list ./e2e/... | grep -vxF "$$($(GO) list ./e2e $(E2E_ONLY))")
 	$(GOTEST) -shuffle=on -timeout 10m -run '$(call names,$(PAGES))' $(PAGES_IN)
-	$(MAKE) --jobs=2 --no-print-directory --output-sync=target test-apps test-sdk
+	$(MAKE) --jobs=2 --no-print-directory --output-sync=target test-sdk-tests test-modules
 	@echo 'The slowest tests:'; sort -rn $(TIMES) | head -30
 
 # These tests mostly wait: for servers to be missed, and for leases to end.
-.PHONY: test-apps
-test-apps:
+.PHONY: test-sdk-tests
+test-sdk-tests:
 	cd sdk/tests && $(GO) vet ./...
 	$(GOTEST) -C sdk/tests -race -shuffle=on -parallel 4 -timeout 10m ./...
 
-.PHONY: test-sdk
-test-sdk:
+.PHONY: test-modules
+test-modules:
 	cd sdk && $(GO) vet ./...
 	$(GOTEST) -C sdk -race -shuffle=on -timeout 5m ./...
 	cd sdk/stepwellotel && $(GO) vet ./...

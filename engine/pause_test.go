@@ -54,7 +54,7 @@ func TestNothingIsLostInAPause(t *testing.T) {
 						t.Fatal(err)
 					}
 					d.waitForEvent(t, id, "hook_created h")
-					d.waitForEvent(t, id, "step_completed kid") // a child is a run of its own, which may be called and held
+					d.waitForEvent(t, id, "step_completed kid") // else the pause might find the child not called yet
 					if err := w.Stop(t.Context()); err != nil {
 						t.Fatal(err)
 					}

@@ -51,7 +51,7 @@ const (
 	answeredLease = 10 * time.Second
 
 	// persistTimeout is how long a delivery retries to store its result while the database is unavailable. After that,
-	// the message is delivered again when its lease expires.
+	// the message is delivered again when its lease expires. The pauses between its attempts double, from the first one.
 	persistTimeout      = time.Minute
 	firstPersistPause   = 10 * time.Millisecond
 	longestPersistPause = 250 * time.Millisecond

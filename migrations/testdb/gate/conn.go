@@ -206,7 +206,7 @@ func (c *conn) roundTrip(out []byte, answered func() bool) error {
 	if err := c.fillUntil(answered); err != nil {
 		return err
 	}
-	if !c.copying && c.session.losesAnswer() {
+	if !c.copying && c.session.takeLoss() {
 		c.inbox = nil
 		_ = c.Close()
 		return errDisconnected

@@ -6,7 +6,8 @@ import (
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
-// TestSessionsGoOnAfterACrash: a statement that is repeated on a new connection succeeds, unless the database stays away.
+// TestSessionsGoOnAfterACrash: a statement that is repeated on a new connection succeeds, unless the database stays
+// away.
 func TestSessionsGoOnAfterACrash(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.New(t)

@@ -111,9 +111,9 @@ func (s *Session) isControlled() bool {
 	return s.controlled
 }
 
-// losesAnswer reports whether to drop the answer of the current statement. The answers of later ones, on another
-// connection, are not lost.
-func (s *Session) losesAnswer() bool {
+// takeLoss reports whether to drop the answer of the current statement. It does so once: the answers on the next
+// connection arrive.
+func (s *Session) takeLoss() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	lost := s.answerLost
