@@ -76,7 +76,7 @@ E2E_ONLY := ./e2e/hostile ./e2e/tools $(PAGES_IN)
 .PHONY: test
 test: build $(BUNDLE) $(UI) ## Run all checks: vet, the Node and Go tests, the demo
 	@scripts/need postgres pgbouncer cc chromium python3 faketime proxies
-	@mkdir -p $(dir $(TIMES)) && rm -f $(TIMES)
+	@rm -f $(TIMES)
 	$(GO) vet ./...
 	cd clients/world && npm test
 	cd ui && npm run check
@@ -165,7 +165,7 @@ upgrade: ## Test the upgrade under load from OLD: by default from the newest rel
 .PHONY: e2e
 e2e: $(BUNDLE) $(UI) ## Run all black-box tests, also what `make test` leaves out: SDK tools, most of the dashboard
 	@scripts/need postgres pgbouncer cc chromium python3 faketime proxies
-	@mkdir -p $(dir $(TIMES)) && rm -f $(TIMES)
+	@rm -f $(TIMES)
 	$(GOTEST) -shuffle=on -timeout 40m ./e2e
 	$(GOTEST) -shuffle=on -timeout 20m -p 2 $$($(GO) list ./e2e/... | grep -vE '/e2e(/hostile)?$$')
 	$(GOTEST) -shuffle=on -timeout 20m ./e2e/hostile
@@ -286,7 +286,6 @@ site: ## Make the documentation site in SITE (bin/site); VERSION=v0.1.0 adds a v
 .PHONY: site-test
 site-test: build $(UI) ## Test the documentation site in Chromium, and make the recording again (a minute)
 	@scripts/need postgres chromium python3
-	@mkdir -p $(dir $(TIMES))
 	$(GOTEST) -C site -count=1 -timeout 20m ./...
 
 .PHONY: recording
@@ -316,7 +315,6 @@ release: ## Make everything that a release publishes in dist: make release VERSI
 .PHONY: release-test
 release-test: ## Make a release twice, compare the bytes, and try what it has beside a real Postgres (as root; minutes)
 	@scripts/need postgres wheel
-	@mkdir -p $(dir $(TIMES))
 	$(GOTEST) -C release -count=1 -timeout 60m ./...
 
 # Builds Helm's libraries, which takes minutes the first time.

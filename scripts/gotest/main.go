@@ -19,6 +19,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -55,6 +56,9 @@ func runWithPostgres(timesFile string, args []string, out io.Writer) (code int, 
 
 // run runs go test and returns its exit code.
 func run(timesFile string, args []string, out io.Writer) (code int, err error) {
+	if err := os.MkdirAll(filepath.Dir(timesFile), 0o750); err != nil { //nolint:gosec // the Makefile's
+		return 0, err
+	}
 	times, err := os.OpenFile(timesFile, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) //nolint:gosec // the Makefile's
 	if err != nil {
 		return 0, err
