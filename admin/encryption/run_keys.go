@@ -20,7 +20,7 @@ import (
 
 // The key of a run follows from a data key and the secret of the run, which is a row of its own. Without either, nobody
 // has it. Secrets are made before an append begins, in a transaction of their own: a row whose run never came to be is
-// swept much later than a process would use it.
+// swept much later than a process would use it, and each attempt to begin the run puts that off.
 
 const (
 	// rememberedFor is how long a process goes by a secret that it has read. Those of runs that never came to be are kept
@@ -30,6 +30,9 @@ const (
 	maxSecrets = 100_000
 	// maxForgotten is how many destroyed secrets a process reads at once. If there are more, it forgets all.
 	maxForgotten = 10_000
+	// renewedAfter is the age at which the secret of a run that may begin yet counts as new again. Such a run may have been
+	// refused for longer than secrets without a run are kept.
+	renewedAfter = 10 * time.Minute
 	// lookupConns is how many connections a process has to read and make secrets. Readers may hold a connection of the
 	// pool meanwhile, so these are others.
 	lookupConns = 4
@@ -139,7 +142,8 @@ func (k *Keys) makeSecrets(ctx context.Context, project string, runs []string) e
 	b.Queue(`
 		INSERT INTO run_keys (run_id, project, secret)
 		SELECT id, $2, secret FROM unnest($1::text[], $3::bytea[]) AS n (id, secret)
-		ON CONFLICT DO NOTHING`, runs, project, made)
+		ON CONFLICT (run_id) DO UPDATE SET created_at = now() WHERE run_keys.created_at < now() - $4::interval`,
+		runs, project, made, renewedAfter)
 	return k.ask(ctx, &b, runs)
 }
 

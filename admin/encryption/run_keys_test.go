@@ -13,6 +13,7 @@ import (
 	"github.com/stepwell-dev/stepwell/admin/encryption"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/atrest"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
@@ -149,6 +150,25 @@ func TestShreddingBesideWritersAndReaders(t *testing.T) {
 	}
 	if len(stored) != runs {
 		t.Errorf("%d runs have payloads, want %d", len(stored), runs)
+	}
+}
+
+// A run that is refused for hours has a key that is as good as new whenever it may begin: keys without a run are swept.
+func TestAttemptsToBeginARunRenewItsKey(t *testing.T) {
+	t.Parallel()
+	p, _ := newNotes(t, master(t, "a"))
+	p.apply(t, encryption.Encrypt)
+	p.apply(t, encryption.RunKeys)
+	p.sealed(t, "wrun_1", "refused")
+	for range 3 {
+		testdb.Exec(t, p.pool, `UPDATE run_keys SET created_at = now() - interval '59 min'`)
+		p.late.Add(int64(6 * time.Minute)) // until the process asks again
+		stored := p.sealed(t, "wrun_1", "secret")
+		testdb.In(p.pool).Want(t, "keys that are new", 1,
+			`SELECT count(*) FROM run_keys WHERE created_at > now() - interval '1 min'`)
+		if text, err := p.opened("wrun_1", stored); err != nil || text != "secret" {
+			t.Errorf("the payload is %q, %v", text, err)
+		}
 	}
 }
 

@@ -85,17 +85,18 @@ func KeepKeys(b *pgx.Batch, ids []entities.RunID) {
 }
 
 // DeleteUnusedKeys examines at most limit keys of runs after the given one, and deletes those whose run was never
-// created: older than age, and not archived. It returns the last one examined; empty after the last of all.
+// created: older than age, and not archived. One that becomes new meanwhile stays. It returns the last one examined;
+// empty after the last of all.
 func DeleteUnusedKeys(
 	ctx context.Context, q pg.Querier, after entities.RunID, age time.Duration, limit int,
 ) (entities.RunID, error) {
 	last, err := pg.CollectValue[entities.RunID](q.Query(ctx, `
 		WITH page AS MATERIALIZED (
-			SELECT run_id, created_at, archived_at FROM run_keys WHERE run_id > $1 ORDER BY run_id LIMIT $3
+			SELECT run_id FROM run_keys WHERE run_id > $1 ORDER BY run_id LIMIT $3
 		), deleted AS (
-			DELETE FROM run_keys WHERE `+pg.Staying("project")+` AND run_id IN (
-				SELECT run_id FROM page WHERE archived_at IS NULL AND created_at < now() - $2::interval
-					AND NOT EXISTS (SELECT FROM runs r WHERE r.id = page.run_id))
+			DELETE FROM run_keys
+			WHERE `+pg.Staying("project")+` AND created_at < now() - $2::interval AND archived_at IS NULL
+				AND run_id IN (SELECT run_id FROM page WHERE NOT EXISTS (SELECT FROM runs r WHERE r.id = page.run_id))
 		)
 		SELECT CASE WHEN count(*) = $3 THEN coalesce(max(run_id), '') ELSE '' END FROM page`, after, age, limit))
 	return last, pg.Wrap(err, "delete unused keys of runs")

@@ -1,10 +1,12 @@
 package upkeep
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/stepwell-dev/stepwell/entities"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
 func (f *fixture) keyOf(t *testing.T, id entities.RunID, age time.Duration) {
@@ -54,5 +56,32 @@ func TestKeysOfNoRunAreSwept(t *testing.T) {
 		if has := f.hasKey(t, id); has != want {
 			t.Errorf("%s has a key: %t, want %t", id, has, want)
 		}
+	}
+}
+
+// A key that becomes new while it is swept, because its run is to begin, stays.
+func TestKeysThatBecomeNewAreNotSwept(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.keyOf(t, "wrun_old", 61*time.Minute)
+	tx, err := f.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.WithoutCancel(t.Context())) //nolint:errcheck // after a failure
+	if _, err := tx.Exec(t.Context(), `UPDATE run_keys SET created_at = now()`); err != nil {
+		t.Fatal(err)
+	}
+	swept := make(chan error, 1)
+	go func() {
+		_, err := f.retention().Pass(t.Context())
+		swept <- err
+	}()
+	f.waitForLock(t, swept)
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := testdb.Receive(t, "the sweep", swept); err != nil || !f.hasKey(t, "wrun_old") {
+		t.Errorf("it has a key: %t, %v", f.hasKey(t, "wrun_old"), err)
 	}
 }
