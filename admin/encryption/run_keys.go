@@ -30,8 +30,8 @@ const (
 	maxSecrets = 100_000
 	// maxForgotten is how many destroyed secrets a process reads at once. If there are more, it forgets all.
 	maxForgotten = 10_000
-	// renewedAfter is the age at which the secret of a run that may begin yet counts as new again. Such a run may have been
-	// refused for longer than secrets without a run are kept.
+	// renewedAfter is the age at which the secret of a run that may begin yet counts as new again. Such a run may have
+	// been refused for longer than secrets without a run are kept.
 	renewedAfter = 10 * time.Minute
 	// lookupConns is how many connections a process has to read and make secrets. Readers may hold a connection of the
 	// pool meanwhile, so these are others.
@@ -128,8 +128,9 @@ func (k *Keys) sealerOf(x *dataCipher, project, run string) (*xaes, error) {
 	return nil, fmt.Errorf("run %s: %w", run, atrest.ErrShredded)
 }
 
-// makeSecrets reads the secrets of runs, and makes those that are missing. The commit need not be durable by itself:
-// that of the append is later in the same log.
+// makeSecrets reads the secrets of runs, and makes those that are missing. The run of another project, which is about
+// to be refused, gets none: that project would shred it in vain, and lose it when this one leaves. The commit need not
+// be durable by itself: that of the append is later in the same log.
 func (k *Keys) makeSecrets(ctx context.Context, project string, runs []string) error {
 	slices.Sort(runs) // so that racers do not wait for each other in a circle
 	runs = slices.Compact(runs)
@@ -142,6 +143,7 @@ func (k *Keys) makeSecrets(ctx context.Context, project string, runs []string) e
 	b.Queue(`
 		INSERT INTO run_keys (run_id, project, secret)
 		SELECT id, $2, secret FROM unnest($1::text[], $3::bytea[]) AS n (id, secret)
+		WHERE NOT EXISTS (SELECT FROM runs r WHERE r.id = n.id AND r.project <> $2)
 		ON CONFLICT (run_id) DO UPDATE SET created_at = now() WHERE run_keys.created_at < now() - $4::interval`,
 		runs, project, made, renewedAfter)
 	return k.ask(ctx, &b, runs)

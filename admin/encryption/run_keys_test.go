@@ -172,6 +172,27 @@ func TestAttemptsToBeginARunRenewItsKey(t *testing.T) {
 	}
 }
 
+// Who names the run of another project leaves no key for it.
+func TestRunsOfOtherProjectsGetNoKey(t *testing.T) {
+	t.Parallel()
+	p, _ := newNotes(t, master(t, "a"))
+	p.apply(t, encryption.Encrypt)
+	p.apply(t, encryption.RunKeys)
+	testdb.In(p.pool).AddRuns(t, "other", "dpl", 1, "")
+	if err := p.Prepare(string(home)); err != nil {
+		t.Fatal(err)
+	}
+	for run, want := range map[string]int{"wrun_1": 0, "wrun_2": 1} {
+		if err := p.PrepareRuns(string(home), run, []string{run}); err != nil {
+			t.Fatal(err)
+		}
+		testdb.In(p.pool).Want(t, "keys of "+run, want, `SELECT count(*) FROM run_keys WHERE run_id = $1`, run)
+	}
+	if b, err := p.Seal(atrest.Payload{Place: placeIn("wrun_1"), Project: string(home), Bytes: []byte("x")}); err == nil {
+		t.Errorf("a payload in the run of another project is stored as %q", b)
+	}
+}
+
 // A run that may have payloads of the project's key is not shredded alone.
 func TestRunsBeforeRunKeysAreNotShredded(t *testing.T) {
 	t.Parallel()
