@@ -61,8 +61,10 @@ type keyID [idSize]byte
 
 // known are the keys that the process has read.
 type known struct {
-	at       time.Time
+	at time.Time
+	// revision is that of the last change, and newest the key that it was of.
 	revision int64
+	newest   keyID
 	current  map[string]keyID // by project
 	keys     map[keyID]wrappedKey
 }
@@ -324,22 +326,24 @@ func (k *Keys) readFirst(ctx context.Context, q pg.Querier) (*known, error) {
 	return s, nil
 }
 
-// row is a row of table data_keys, or none, with the newest revision of all.
+// row is a row of table data_keys, or none, with whether the newest one that the process knows is as it was.
 type row struct {
-	Newest          int64
+	Known           bool
+	Revision        *int64
 	ID, Wrapped     []byte
 	Project, ByName *string
 	Current, PerRun bool
 }
 
-// load reads the keys that have changed since they were as the caller knows, or all if the changes are fewer than they
-// were: then an earlier state of the database was restored. The caller has the lock.
+// load reads the keys that have changed since they were as the caller knows, or all if the newest of those is not as it
+// was: it has changed, its project has moved to another cell, or an earlier state of the database was restored. Then
+// later changes may have the same revisions. The caller has the lock.
 func (k *Keys) load(ctx context.Context, q pg.Querier, old *known) (*known, error) {
 	at := k.now()
-	rows, err := changed(ctx, q, old.revision)
-	if err == nil && rows[0].Newest < old.revision {
+	rows, err := changed(ctx, q, old)
+	if err == nil && !rows[0].Known {
 		old = &known{}
-		rows, err = changed(ctx, q, 0)
+		rows, err = changed(ctx, q, old)
 	}
 	if err != nil {
 		return nil, err
@@ -378,19 +382,21 @@ func (k *Keys) unwrapNew(ctx context.Context, s *known) {
 	}
 }
 
-// changed reads the keys that have changed after a revision; at least one row.
-func changed(ctx context.Context, q pg.Querier, after int64) ([]row, error) {
+// changed reads the keys that have changed since they were as the process knows; at least one row.
+func changed(ctx context.Context, q pg.Querier, since *known) ([]row, error) {
 	rows, err := pg.CollectAll[row](q.Query(ctx, `
-		SELECT newest, k.id, k.wrapped, k.project, k.wrapped_by AS by_name,
+		SELECT m.known, k.revision, k.id, k.wrapped, k.project, k.wrapped_by AS by_name,
 			coalesce(k.retired_at IS NULL AND k.id IS NOT NULL, false) AS current, coalesce(k.per_run, false) AS per_run
-		FROM (SELECT coalesce(max(revision), 0) AS newest FROM data_keys) AS m LEFT JOIN data_keys k ON k.revision > $1
-		ORDER BY k.revision`, after))
+		FROM (
+			SELECT $1 = 0 OR EXISTS (SELECT FROM data_keys WHERE revision = $1 AND id = $2) AS known
+		) AS m LEFT JOIN data_keys k ON k.revision > $1
+		ORDER BY k.revision`, since.revision, since.newest[:]))
 	return rows, pg.Wrap(err, "read data keys")
 }
 
 // with returns the keys after changes.
 func (s *known) with(rows []row) *known {
-	after := &known{revision: rows[0].Newest, current: s.current, keys: s.keys}
+	after := &known{revision: s.revision, newest: s.newest, current: s.current, keys: s.keys}
 	if rows[0].ID == nil && s.keys != nil {
 		return after
 	}
@@ -402,6 +408,7 @@ func (s *known) with(rows []row) *known {
 			continue
 		}
 		id := keyID(r.ID)
+		after.revision, after.newest = *r.Revision, id
 		after.keys[id] = wrappedKey{*r.Project, *r.ByName, r.Wrapped, r.PerRun}
 		if r.Current {
 			after.current[*r.Project] = id

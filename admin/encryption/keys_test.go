@@ -435,3 +435,43 @@ func BenchmarkPayload(b *testing.B) {
 		}
 	}
 }
+
+// The keys of a project go with it to another cell. The next changes of other projects then have the revisions that its
+// changes had.
+func TestChangesAreNoticedAfterAProjectHasLeft(t *testing.T) {
+	t.Parallel()
+	p, dsn := newNotes(t, master(t, "a"))
+	for _, project := range []string{"leaves", "stays"} {
+		testdb.Exec(t, p.pool, `INSERT INTO projects (name) VALUES ('`+project+`')`)
+	}
+	idle := newProcess(t, dsn, master(t, "a"))
+	sealed := func() bool {
+		t.Helper()
+		idle.late.Add(int64(6 * time.Second))
+		if err := idle.Prepare("stays"); err != nil {
+			t.Fatal(err)
+		}
+		stored, err := idle.Seal(atrest.Payload{Project: "stays", Bytes: []byte("secret")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return atrest.IsMade(stored)
+	}
+	for _, c := range []encryption.Change{encryption.Encrypt, encryption.Rotate} {
+		if err := p.Apply(t.Context(), "leaves", c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if sealed() {
+		t.Error("a project without a key is encrypted")
+	}
+	testdb.Exec(t, p.pool, `DELETE FROM data_keys WHERE project = 'leaves'`)
+	for _, c := range []encryption.Change{encryption.Encrypt, encryption.Rotate} {
+		if err := p.Apply(t.Context(), "stays", c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !sealed() {
+		t.Error("a payload of an encrypted project is stored as it is")
+	}
+}
