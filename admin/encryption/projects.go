@@ -44,8 +44,8 @@ const (
 	RunKeys Change = "run-keys"
 )
 
-// lockKeys serializes the changes of keys, so that their revisions are in the order of their commits.
-const lockKeys = `SELECT pg_advisory_xact_lock(hashtextextended('data keys', 0))`
+// LockKeys serializes the changes of keys, so that their revisions are in the order of their commits.
+const LockKeys = `SELECT pg_advisory_xact_lock(hashtextextended('data keys', 0))`
 
 // nextRevision is the revision of a change.
 const nextRevision = `(SELECT coalesce(max(revision), 0) + 1 FROM data_keys)`
@@ -112,7 +112,7 @@ func (k *Keys) apply(
 		keys           int
 	}
 	var first, writes pgx.Batch
-	first.Queue(lockKeys)
+	first.Queue(LockKeys)
 	first.Queue(`SELECT EXISTS (SELECT FROM projects WHERE name = $1),
 		(SELECT count(*) FROM data_keys WHERE project = $1 AND destroyed_at IS NULL),
 		EXISTS (SELECT FROM data_keys WHERE project = $1 AND retired_at IS NULL AND per_run)`, project,
@@ -188,7 +188,7 @@ func (k *Keys) rewrap(ctx context.Context, id keyID, key wrappedKey) error {
 	}
 	err = pg.InTx(ctx, k.pool.Load(), func(tx pgx.Tx) error {
 		var b pgx.Batch
-		b.Queue(lockKeys)
+		b.Queue(LockKeys)
 		b.Queue(`
 			UPDATE data_keys SET wrapped = $2, wrapped_by = $3, revision = `+nextRevision+`
 			WHERE id = $1 AND wrapped = $4`, id[:], wrapped, k.masters[0].Name, key.wrapped)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/stepwell-dev/stepwell/admin/encryption"
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/pg"
 )
@@ -52,6 +53,9 @@ func (m *Mover) copyOthers(ctx context.Context, from, to pgx.Tx, d departure) er
 	}
 	project, err := quoted(ctx, from, string(d.Project))
 	if err != nil {
+		return err
+	}
+	if _, err := to.Exec(ctx, encryption.LockKeys); err != nil {
 		return err
 	}
 	revision, err := pg.CollectValue[int64](to.Query(ctx, `SELECT coalesce(max(revision), 0) FROM data_keys`))

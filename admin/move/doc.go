@@ -19,5 +19,5 @@
 // How far the copy is stands in the target, and changes in the transactions that copy. Changes are known by the
 // transactions that made them: what a snapshot may not have seen, because its transaction was open, is copied again.
 //
-// It may import pg and admin.
+// It may import pg, admin and admin/encryption.
 package move
