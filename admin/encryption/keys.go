@@ -34,6 +34,8 @@ const (
 	patience = 5 * time.Second
 	// unwrappedKeys is how many keys a process has unwrapped.
 	unwrappedKeys = 4096
+	// plainProjects is how many projects without a key a process remembers.
+	plainProjects = 4096
 )
 
 // ErrUnavailable is an [atrest.ErrUnavailable]: a key cannot be had. This server has no master key of its name, the
@@ -51,6 +53,9 @@ type Keys struct {
 	unwrapped *lru.Cache[keyID, *dataCipher]
 	// unwrapping serializes what asks master keys for one data key.
 	unwrapping sync.Map // of *sync.Mutex, by keyID
+
+	// plain has the projects without a key, with when they were last prepared.
+	plain *lru.Cache[string, time.Time]
 
 	secrets *lru.Cache[string, secret] // by run
 	opening sync.Mutex
@@ -82,6 +87,7 @@ func New(masters MasterKeys, now func() time.Time) *Keys {
 	k := &Keys{masters: masters, now: now}
 	k.unwrapped, _ = lru.New[keyID, *dataCipher](unwrappedKeys) // fails only for a size below 1
 	k.secrets, _ = lru.New[string, secret](maxSecrets)
+	k.plain, _ = lru.New[string, time.Time](plainProjects)
 	return k
 }
 
@@ -97,11 +103,25 @@ func (k *Keys) Prepare(project string) error {
 		return err
 	}
 	id, ok := s.current[project]
+	if !ok && k.isNew(project) {
+		if s, err = k.readNow(ctx); err != nil {
+			return err
+		}
+		id, ok = s.current[project]
+	}
 	if !ok {
+		k.plain.Add(project, k.now())
 		return nil
 	}
 	_, err = k.cipher(ctx, id, s.keys[id])
 	return err
+}
+
+// isNew reports whether a project without a key may have come with one from another cell since the keys were read: if
+// it was not there a moment ago. Without a master key, none comes.
+func (k *Keys) isNew(project string) bool {
+	at, ok := k.plain.Get(project)
+	return len(k.masters) > 0 && (!ok || k.now().Sub(at) >= fresh)
 }
 
 // Seal implements [atrest.Codec]. It fails with [ErrUnavailable] and [atrest.ErrShredded].
@@ -305,6 +325,25 @@ func (k *Keys) refresh(ctx context.Context) (*known, error) {
 	defer k.reading.Unlock()
 	if newer, err := k.load(ctx, pg.NewPool(pool), s); err == nil {
 		return newer, nil
+	}
+	return s, nil
+}
+
+// readNow reads the keys as they are now, by a connection that no caller can have.
+func (k *Keys) readNow(ctx context.Context) (*known, error) {
+	began := k.now()
+	pool, err := k.lookups()
+	if err != nil {
+		return nil, err
+	}
+	k.reading.Lock()
+	defer k.reading.Unlock()
+	s := k.state.Load()
+	if s.at.After(began) {
+		return s, nil
+	}
+	if s, err = k.load(ctx, pg.NewPool(pool), s); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return s, nil
 }
