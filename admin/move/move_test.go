@@ -113,7 +113,9 @@ func TestEachRowMoves(t *testing.T) {
 		SELECT count(*) FROM messages m JOIN pauses p ON p.id = m.held_by WHERE p.project = 'shop' AND p.kind = 'run'`)
 	to.Want(t, "lost leases", 1, `
 		SELECT count(*) FROM messages WHERE id = 'msg_1' AND lease = '' AND holder = '' AND due_at <= now() AND ticket = 0
-			AND delivery_count = 2 AND excused_count = 1`)
+			AND delivery_count = 2 AND excused_count = 1 AND unreached_count = 0`)
+	to.Want(t, "messages whose last call is known not to have arrived", 1, `
+		SELECT count(*) FROM messages WHERE id = 'msg_2' AND unreached_count = 3`)
 	to.Want(t, "order of the audit", 1, `
 		SELECT count(*) FROM audit a JOIN audit b ON b.seq > a.seq WHERE a.subject = 'key_1' AND b.subject = 's'`)
 	to.Want(t, "next IDs are above", 1, `

@@ -69,13 +69,15 @@ var tables = []table{
 	},
 	{name: "pauses", values: map[string]string{"id": newPause("id")}},
 	{
-		// A delivery under way is lost, as if its server had died. It counts as none.
+		// A delivery under way is lost, as if its server had died. It counts as none, and may have reached its function:
+		// who may call that once only must know.
 		name: "messages", values: map[string]string{
 			"lease": `''::text`, "holder": `''::text`, "drained_lease": `''::text`, "ticket": `0`,
-			"kept_until":    `NULL::timestamptz`,
-			"due_at":        `CASE WHEN t.lease = '' THEN t.due_at ELSE now() END`,
-			"excused_count": `t.excused_count + (t.lease <> '')::integer`,
-			"held_by":       `CASE WHEN t.held_by IS NOT NULL THEN ` + newPause("held_by") + ` END`,
+			"kept_until":      `NULL::timestamptz`,
+			"due_at":          `CASE WHEN t.lease = '' THEN t.due_at ELSE now() END`,
+			"excused_count":   `t.excused_count + (t.lease <> '')::integer`,
+			"unreached_count": `CASE WHEN t.lease = '' THEN t.unreached_count ELSE 0 END`,
+			"held_by":         `CASE WHEN t.held_by IS NOT NULL THEN ` + newPause("held_by") + ` END`,
 		},
 	},
 	{name: "message_keys"},

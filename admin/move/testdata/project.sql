@@ -55,11 +55,11 @@ INSERT INTO stream_writers (stream_id, writer, attempt, next) SELECT id, 'w', na
 INSERT INTO pauses (project, kind, name, paused_by) VALUES ('other', 'workflow', 'w', 'me'), ('shop', 'workflow', 'order', 'me'),
     ('shop', 'run', 'wrun_1', 'me');
 INSERT INTO messages (id, project, topic, deployment_id, run_id, content_type, body, expires_at, due_at, ticket, lease, holder,
-    held_by, delivery_count, work, subject)
+    held_by, delivery_count, work, subject, unreached_count)
     VALUES ('msg_1', 'shop', 't', 'order@1', 'wrun_1', '', '\x01', now() + interval '1 day', now() + interval '1 hour', 7, 'rh_1',
-            'proc_1', NULL, 2, 'run', ''),
+            'proc_1', NULL, 2, 'run', '', 3),
         ('msg_2', 'shop', 't', 'order@1', 'wrun_1', '', '\x02', now() + interval '1 day', '2201-01-01', 8, '', '',
-            (SELECT id FROM pauses WHERE project = 'shop' AND kind = 'run'), 0, 'step', 'step_1');
+            (SELECT id FROM pauses WHERE project = 'shop' AND kind = 'run'), 0, 'step', 'step_1', 3);
 INSERT INTO message_keys (project, deployment_id, topic, key, message_id, expires_at)
     VALUES ('shop', 'order@1', 't', 'k', 'msg_1', now() + interval '1 day');
 INSERT INTO permits (holder, project, name, key, tenant, cost, run_id, message_id, created_at, rank_at)
