@@ -331,6 +331,20 @@ func TestAliases(t *testing.T) {
 	a.wantRejected(t, http.MethodDelete, "/v1/flows/greet/aliases/prod", "", http.StatusNotFound, "alias_not_found")
 }
 
+// TestRetiredVersionRefusesAnyInput: also a version that the server remembers of the start before.
+func TestRetiredVersionRefusesAnyInput(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	for _, steps := range []string{"{a: {set: 1}}", "{a: {set: 2}}"} {
+		a.send(t, http.MethodPost, "/v1/flows", `{"document":"flow: paid\ninput: {type: object}\nsteps: `+steps+`"}`, http.StatusCreated)
+	}
+	run := a.send(t, http.MethodPost, "/v1/runs", `{"workflow":"paid","deployment":"paid@1","input":{}}`, http.StatusCreated)
+	a.wantRejected(t, http.MethodPost, "/v1/runs", `{"workflow":"paid","deployment":"paid@1","input":1}`, http.StatusUnprocessableEntity, "schema_violated")
+	a.send(t, http.MethodPost, fmt.Sprintf("/v1/runs/%v/cancel", run["id"]), "{}", http.StatusOK)
+	a.send(t, http.MethodPost, "/v1/flows/paid/versions/1/retire", "", http.StatusOK)
+	a.wantRejected(t, http.MethodPost, "/v1/runs", `{"workflow":"paid","deployment":"paid@1","input":1}`, http.StatusConflict, "flow_retired")
+}
+
 // TestCatalogs puts versions of a catalog, previews plans, and starts runs that are planned.
 func TestCatalogs(t *testing.T) {
 	t.Parallel()

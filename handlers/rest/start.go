@@ -323,6 +323,10 @@ func (s *Server) addDeployment(
 	if err == nil {
 		err = s.checkInput(r, project, d, event.Payload)
 	}
+	if err != nil && still != nil { // what is remembered may be gone or retired by now, which the client must know first
+		_, gone := s.Queue.StartDeployment(r.ctx(), project, event.Data.WorkflowName, d.ID)
+		err = cmp.Or(gone, err)
+	}
 	if err != nil {
 		return nil, err
 	}
