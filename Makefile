@@ -25,9 +25,11 @@ run: build $(BUNDLE) ## Start Postgres, the server and the example app, and plac
 build: ## Build bin/stepwell
 	$(GO) build -o bin/stepwell ./cmd/stepwell
 
-# GOTEST runs go test, and keeps the times of the tests. It leaves out go test's own vet: go vet has been run before.
+# GOTEST runs go test, and keeps the times of the tests. It leaves out go test's own vet: go vet has been run before. A
+# program with the race detector sleeps a second before it exits, lest it miss a race of goroutines that still run; after
+# tests, none should.
 TIMES  := .data/test-times
-GOTEST := GOFLAGS="$$GOFLAGS -vet=off" $(GO) run ./scripts/gotest $(TIMES)
+GOTEST := GOFLAGS="$$GOFLAGS -vet=off" GORACE=atexit_sleep_ms=100 $(GO) run ./scripts/gotest $(TIMES)
 
 # The tests of these packages only calculate, for which the race detector takes up to ten times as long. The few that
 # use goroutines run with it nevertheless. Those of cmd/stepwell start its commands again and again, which takes four
@@ -66,44 +68,64 @@ names = ^($(subst $() ,|,$(strip $(1))))$$
 # What make test leaves to e2e. Runs of the Workflow SDK, which tools looks at, are tested by ./e2e.
 E2E_ONLY := ./e2e/hostile ./e2e/tools $(PAGES_IN)
 
-# Of the black-box packages, ./e2e needs all processors for its apps. The others mostly wait, and run three at a time.
-# What takes longest is left out, or done in part: see e2e and test-long. hostile is left out, too, since it needs all
-# processors for what it measures. test-long runs the black-box packages with the race detector, with which the
-# servers take half as long again; here, the packages of the server are tested with it.
-#
-# The demo proves that `make run` works. With TEST_DATABASE_URL it runs on that database server and leaves the schema
-# stepwell_demo behind.
-.PHONY: test
-test: build $(BUNDLE) $(UI) ## Run all checks: vet, the Node and Go tests, the demo
+# The parts of make test run two at a time, in this order: beside those that need all processors, the others wait for
+# browsers, for servers to be missed, and for leases to end.
+TEST_PARTS := test-server test-npm test-without-race test-failures test-pages test-sdk-tests test-one-by-one test-e2e test-modules
+
+.PHONY: test $(TEST_PARTS)
+test: ## Run all checks: vet, the Node and Go tests, the demo
 	@scripts/need postgres pgbouncer cc chromium python3 faketime proxies
 	@rm -f $(TIMES)
+	@$(MAKE) --jobs=2 --no-print-directory test-build $(BUNDLE) $(UI)
+	@$(MAKE) --jobs=2 --no-print-directory $(TEST_PARTS)
+	@echo 'The slowest tests:'; sort -rn $(TIMES) | head -30
+
+# test-build builds once what several tests start.
+.PHONY: test-build
+test-build: build
 	$(GO) vet ./...
+	mkdir -p bin/tests && cp bin/stepwell bin/tests/
+	cd eventlog/archive/s3test/testdata/server && $(GO) tool -n server
+	cd handlers/oidc/oidctest/testdata/provider && $(GO) tool -n provider
+	cd admin/encryption/awskms/kmstest/testdata/server && $(GO) tool -n server
+	$(GO) -C handlers/rest/api/generator tool -n oapi-codegen
+
+test-server:
+	$(GOTEST) -race -shuffle=on -timeout 40m -p 3 -skip '$(call names,$(ONE_BY_ONE))' $$($(GO) list ./... | grep -vxF "$$($(GO) list $(WITHOUT_RACE) ./e2e/...)")
+
+test-one-by-one:
+	$(GOTEST) -shuffle=on -timeout 20m -run '$(call names,$(ONE_BY_ONE))' $(ONE_BY_ONE_IN)
+
+test-without-race:
+	$(GOTEST) -shuffle=on -timeout 10m $(WITHOUT_RACE)
+	$(GOTEST) -race -timeout 10m -run 'Concurrent|OneEvaluation|EndsWithItsContext' ./flow/condition
+
+# The demo proves that `make run` works. With TEST_DATABASE_URL it runs on that database server and leaves the schema
+# stepwell_demo behind.
+test-npm:
 	cd clients/world && npm test
 	cd ui && npm run check
 	cd ui/build && $(GO) vet ./...
 	$(GOTEST) -C ui/build -count=1 ./...
 	DEMO_ONCE=1 DATABASE_URL="$$TEST_DATABASE_URL" STEPWELL_SCHEMA=stepwell_demo node $(APP)/demo.mjs
-	cd eventlog/archive/s3test/testdata/server && $(GO) tool -n server # build it once for all tests
-	cd handlers/oidc/oidctest/testdata/provider && $(GO) tool -n provider
-	cd admin/encryption/awskms/kmstest/testdata/server && $(GO) tool -n server
-	$(GO) -C handlers/rest/api/generator tool -n oapi-codegen
-	$(GOTEST) -shuffle=on -timeout 10m $(WITHOUT_RACE)
-	$(GOTEST) -race -timeout 10m -run 'Concurrent|OneEvaluation|EndsWithItsContext' ./flow/condition
-	$(GOTEST) -shuffle=on -timeout 20m -run '$(call names,$(ONE_BY_ONE))' $(ONE_BY_ONE_IN)
-	$(GOTEST) -race -shuffle=on -timeout 40m -p 3 -skip '$(call names,$(ONE_BY_ONE))' $$($(GO) list ./... | grep -vxF "$$($(GO) list $(WITHOUT_RACE) ./e2e/...)")
-	$(GOTEST) -shuffle=on -timeout 40m ./e2e
-	$(GOTEST) -shuffle=on -timeout 20m -p 3 $$($(GO) list ./e2e/... | grep -vxF "$$($(GO) list ./e2e $(E2E_ONLY))")
-	$(GOTEST) -shuffle=on -timeout 10m -run '$(call names,$(PAGES))' $(PAGES_IN)
-	$(MAKE) --jobs=2 --no-print-directory --output-sync=target test-sdk-tests test-modules
-	@echo 'The slowest tests:'; sort -rn $(TIMES) | head -30
 
-# These tests mostly wait: for servers to be missed, and for leases to end.
-.PHONY: test-sdk-tests
+# Of the black-box packages, those of test-failures and test-pages mostly wait. What takes longest is left out, or done in
+# part: see e2e and test-long. hostile is left out, too, since it needs all processors for what it measures. test-long
+# runs the black-box packages with the race detector, with which the servers take half as long again; here, the packages
+# of the server are tested with it.
+test-e2e:
+	$(GOTEST) -shuffle=on -timeout 40m ./e2e
+
+test-failures:
+	$(GOTEST) -shuffle=on -timeout 20m -p 3 $$($(GO) list ./e2e/... | grep -vxF "$$($(GO) list ./e2e $(E2E_ONLY))")
+
+test-pages:
+	$(GOTEST) -shuffle=on -timeout 10m -run '$(call names,$(PAGES))' $(PAGES_IN)
+
 test-sdk-tests:
 	cd sdk/tests && $(GO) vet ./...
 	$(GOTEST) -C sdk/tests -race -shuffle=on -parallel 4 -timeout 10m ./...
 
-.PHONY: test-modules
 test-modules:
 	cd sdk && $(GO) vet ./...
 	$(GOTEST) -C sdk -race -shuffle=on -timeout 5m ./...
