@@ -34,28 +34,39 @@ GOTEST := GOFLAGS="$$GOFLAGS -vet=off" GORACE=atexit_sleep_ms=100 $(GO) run ./sc
 # The tests of these packages only calculate, for which the race detector takes up to ten times as long. The few that
 # use goroutines run with it nevertheless. Those of cmd/stepwell start its commands again and again, which takes four
 # times as long with it; the packages of the server are tested with it. test-long runs cmd/stepwell with it.
-WITHOUT_RACE := . ./cmd/stepwell ./flow ./flow/condition ./flow/goal ./flow/replay ./starts/schedule/cron
+WITHOUT_RACE := . ./cmd/stepwell ./flow ./flow/condition ./flow/goal ./flow/replay ./schema ./starts/schedule/cron
 
 # These tests of ONE_BY_ONE_IN try many cases, in each of which one statement, request or command follows another, or
 # send megabytes. The race detector takes twice to nine times as long for them, and it finds nothing in them: the tests of
 # racing clients and of servers, which are beside them, keep it. test-long runs all tests with it.
-ONE_BY_ONE_IN := ./engine ./eventlog ./handlers ./handlers/rest ./handlers/wire ./queue
+ONE_BY_ONE_IN := ./engine ./eventlog ./eventlog/archive ./handlers ./handlers/rest ./handlers/wire ./queue
 ONE_BY_ONE    := \
 	TestARunIsInvokedWhenItsAwaitHolds \
 	TestAnswerSurvivesACrashAtAnyStatement \
+	TestBucketPassIsRepeatableAfterACrash \
 	TestCrashAtAnyStatementOfAppend \
 	TestDecodedChunks \
+	TestFailedListBreaksTheConnection \
 	TestFlowsRefuseWhatTheyCannotRead \
+	TestI1I2RowsAreTheFoldOfADenseLog \
+	TestI2AppendedRowsAreVerifiedAndRebuilt \
 	TestI4EveryInterleavingIsSerializable \
 	TestI4EveryInterleavingOfInlineDecisionsIsSerial \
 	TestI4EveryInterleavingOfOptimisticAppendsIsSerial \
 	TestI4EveryInterleavingOfTheQueueIsSerial \
+	TestImportRejectsFilesOtherThanAWholeEndedRun \
+	TestInlineStartSurvivesACrashAtAnyStatement \
+	TestLargeRunIsArchivedInBoundedMemory \
+	TestLogsAreTheSameWithoutInlineDecisions \
+	TestOddValuesInNextLineFields \
 	TestOtherProjectsLearnAndChangeNothing \
 	TestPagesAreBoundedByPayloadSize \
 	TestPagesOfApprovals \
+	TestReplay \
 	TestRolesCanUseOnlyTheirRoutes \
 	TestSignalDispatchSurvivesACrashAtAnyStatement \
 	TestTheServerDecidesAsARemoteFunction \
+	TestTooMuchUnreadIsRefused \
 	TestWholeLogIsSentInOneAnswer
 
 # The scenes of the dashboard that make test plays: sign-in and roles, runs, flows, the overview. e2e plays all.
