@@ -38,7 +38,7 @@ func tiny() plan {
 	p.warm, p.window, p.engine, p.open = 0, 20*time.Millisecond, 50*time.Millisecond, 100*time.Millisecond
 	p.clients, p.inFlight, p.floorTimes = []int{2}, []int{3}, 5
 	p.shapes = []string{"seq-3", "wide-4"}
-	p.idle, p.ended = time.Second, 20
+	p.idle, p.ended, p.endFor = time.Second, 20, 50*time.Millisecond
 	return p
 }
 

@@ -56,7 +56,7 @@ func (b *bench) diskOf(ctx context.Context, d driver) (grown map[string]float64,
 	if err != nil {
 		return nil, 0, err
 	}
-	if runs, err = s.endRuns(ctx, d, b.ended); err != nil {
+	if runs, err = s.endRuns(ctx, d, b.plan); err != nil {
 		return nil, 0, err
 	}
 	if grown, err = s.relationSizes(ctx); err != nil {
@@ -68,14 +68,15 @@ func (b *bench) diskOf(ctx context.Context, d driver) (grown map[string]float64,
 	return grown, runs, nil
 }
 
-// endRuns executes at least so many runs, and waits until nothing of them is queued. It vacuums often, as autovacuum
-// does compared with the number of runs that people keep: else rows that were deleted since the last time would count.
-func (s *testbed) endRuns(ctx context.Context, d driver, least int64) (ended int64, err error) {
+// endRuns executes at least as many runs as planned, and waits until nothing of them is queued. It vacuums often, as
+// autovacuum does compared with the number of runs that people keep: else rows that were deleted since the last time
+// would count.
+func (s *testbed) endRuns(ctx context.Context, d driver, p plan) (ended int64, err error) {
 	once := func(ctx context.Context, _ int, _ time.Time) (time.Time, error) {
 		return d.run(ctx, s, workflowPrefix+openCase)
 	}
-	for ended < least {
-		got := closedLoop(ctx, 200, 2*time.Second, once)
+	for ended < p.ended {
+		got := closedLoop(ctx, int(min(p.ended, 200)), p.endFor, once)
 		if got.first != nil {
 			return 0, got.first
 		}

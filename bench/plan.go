@@ -28,7 +28,8 @@ type plan struct {
 
 	idle time.Duration
 
-	ended int64 // runs that disk is measured with
+	ended  int64         // runs that disk is measured with
+	endFor time.Duration // how long they end before each vacuum
 
 	sdk sdkPlan
 }
@@ -43,7 +44,7 @@ func planFor(short bool) plan {
 			shapes: []string{"seq-1", "seq-3", "wide-5"}, peer: 300 * time.Millisecond, peerOther: 300 * time.Millisecond,
 
 			items: []int{20}, itemsOpen: []int{5},
-			idle: time.Second, ended: 500, sdk: sdkPlanFor(true),
+			idle: time.Second, ended: 500, endFor: 2 * time.Second, sdk: sdkPlanFor(true),
 		}
 	}
 	return plan{
@@ -54,7 +55,7 @@ func planFor(short bool) plan {
 		shapes: []string{"seq-1", "seq-3", "seq-10", "wide-50"}, peer: 5 * time.Second, peerOther: 3 * time.Second,
 
 		items: []int{1_000, 10_000}, itemsOpen: []int{100, 1_000},
-		idle: 30 * time.Second, ended: 3_000,
+		idle: 30 * time.Second, ended: 3_000, endFor: 2 * time.Second,
 		sdk: sdkPlanFor(false),
 	}
 }
