@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -43,6 +44,23 @@ func (e *Engine) cancel(ctx context.Context, d queue.Delivery) error {
 	if err != nil {
 		return err
 	}
+	if !run.Status.Ended() {
+		r := eventlog.Request{
+			Type: entities.EventRunCancelled, Grace: grace, SpecVersion: entities.SpecDriven,
+			Data: entities.EventData{Reason: string(d.Body)},
+		}
+		if grace > 0 {
+			r.Type = entities.EventCancelRequested
+		}
+		_, err = e.log.AppendAll(ctx, d.Project, d.RunID, []eventlog.Request{r}, e.endWith(d))
+		if !errors.Is(err, entities.ErrConflict) {
+			return err
+		}
+		// It has ended meanwhile, and may go on as another run.
+		if run, err = store.RunByID(ctx, pg.NewPool(e.pool), d.Project, d.RunID); err != nil {
+			return err
+		}
+	}
 	if run.ContinuedAs != "" {
 		_, _, err = e.log.Cancel(ctx, d.Project, eventlog.Request{
 			RunID: run.ID, Grace: grace, Data: entities.EventData{Reason: string(d.Body)},
@@ -51,14 +69,5 @@ func (e *Engine) cancel(ctx context.Context, d queue.Delivery) error {
 			return err
 		}
 	}
-	if run.Status.Ended() {
-		return d.End(ctx)
-	}
-	r := eventlog.Request{
-		Type: entities.EventRunCancelled, Grace: grace, Data: entities.EventData{Reason: string(d.Body)},
-	}
-	if grace > 0 {
-		r.Type = entities.EventCancelRequested
-	}
-	return e.finish(ctx, d, r)
+	return d.End(ctx)
 }

@@ -101,7 +101,9 @@ func lastWork(run *entities.Run, e *entities.Event) []message.Message {
 	if run.EndSeq != e.Seq {
 		return nil // the run had already ended
 	}
-	list := []message.Message{work(run, message.WorkEnd, "")}
+	end := work(run, message.WorkEnd, "")
+	end.Continues = run.ContinuedAs != ""
+	list := []message.Message{end}
 	if run.ParentStep != "" && run.ContinuedAs == "" {
 		report := work(run, message.WorkReport, string(run.ParentStep))
 		report.RunID = run.ParentID

@@ -215,7 +215,7 @@ func (q *Queue) EnqueueOptimistic(
 				return nil, nil, false
 			}
 			store.RequireNoOpenChild(c, m.RunID)
-			c.Add(pg.Write{SQL: dropAllWork, Args: []any{m.RunID}})
+			c.Add(pg.Write{SQL: dropWorkAt(m), Args: []any{m.RunID}})
 			continue
 		default:
 		}

@@ -387,18 +387,30 @@ const mergeWork = `
 			CASE WHEN idle THEN excluded.delivery_count ELSE 0 END + m.delivery_count
 			FROM (SELECT m.lease = '' AND m.parked_at IS NULL AND m.last_error = '' AS idle) AS was)`
 
-// dropAllWork deletes the work about run $1.
-const dropAllWork = `DELETE FROM messages WHERE run_id = $1 AND work <> ''`
+const (
+	// dropAllWork deletes the work about run $1.
+	dropAllWork = `DELETE FROM messages WHERE run_id = $1 AND work <> ''`
+	// dropWorkButOrders leaves the orders of others to cancel the run, which its next run obeys.
+	dropWorkButOrders = dropAllWork + ` AND (work <> 'cancel' OR subject = '')`
+)
+
+// dropWorkAt returns the statement that deletes the work about a run at its end, which is the message.
+func dropWorkAt(end message.Message) string {
+	if end.Continues {
+		return dropWorkButOrders
+	}
+	return dropAllWork
+}
 
 // endGated makes the messages due of run $3 that has ended before it got slots. They are those of [waits].
 const endGated = `
 	UPDATE messages SET due_at = now()
 	WHERE project = $1 AND deployment_id = $2 AND run_id = $3 AND work = '' AND due_at = ` + gated
 
-// dropWork deletes all work about a run that has ended, and reports whether the run has children to end. The
+// dropWork deletes the work about a run that has ended, and reports whether the run has children to end. The
 // statements in before have deleted the permits of the run: a pass locks these before the messages, too.
 func dropWork(ctx context.Context, tx pgx.Tx, before *pgx.Batch, m message.Message) (children bool, err error) {
-	before.Queue(dropAllWork, m.RunID)
+	before.Queue(dropWorkAt(m), m.RunID)
 	if m.Gated {
 		before.Queue(endGated, m.Project, m.DeploymentID, m.RunID)
 	}

@@ -91,6 +91,8 @@ type Message struct {
 	// Gated makes the first invocation of a run, or a step with Limits, wait for slots of limits. With [WorkEnd], it
 	// makes the messages due that have waited so.
 	Gated bool
+	// Continues leaves, with [WorkEnd], the orders to cancel the run: it goes on as another one, which is meant.
+	Continues bool
 	// Limits are those of which each attempt at a step needs a slot; nil for none.
 	Limits *Limits
 	// Lasts is how long the work may take; 0 if that is unknown.
