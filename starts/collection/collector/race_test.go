@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/entities/message"
+	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/migrations/testdb"
 	"github.com/stepwell-dev/stepwell/migrations/testdb/gate"
 	"github.com/stepwell-dev/stepwell/pg"
@@ -267,6 +269,32 @@ func TestSurvivesACrashAtAnyStatement(t *testing.T) {
 			}
 			t.Logf("%d statements", len(statements))
 		})
+	}
+}
+
+// TestKeyThatComesMeanwhile: after a collection was read to start its run, and before it is locked, a start gives it a
+// key that a run has.
+func TestKeyThatComesMeanwhile(t *testing.T) {
+	t.Parallel()
+	s := registered(t)
+	data := entities.EventData{DeploymentID: "dpl", WorkflowName: "w", UniqueKey: "u"}
+	if _, _, err := s.Log.Start(t.Context(), project, eventlog.NewRun(noon, nil, data)); err != nil {
+		t.Fatal(err)
+	}
+	rule := debounced(collection.KeepLast)
+	id := s.add(t, rule, start("1"))
+	found, err := collection.ByID(t.Context(), pg.NewPool(s.pool), project, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.add(t, rule, start("2", uniqueKey))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := s.start(ctx, found, s.byRequest(found)); !errors.Is(err, collection.ErrChanged) {
+		t.Errorf("got error %v, want ErrChanged", err)
+	}
+	if _, err := s.Flush(t.Context(), project, id); !errors.Is(err, entities.ErrKeyTaken) {
+		t.Errorf("got error %v, want ErrKeyTaken", err)
 	}
 }
 

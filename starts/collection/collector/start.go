@@ -111,7 +111,8 @@ func (c *Collector) byRequest(of collection.Collection) writer {
 }
 
 // start starts the run of a collection, and deletes the collection, in one transaction. It fails with
-// [collection.ErrChanged] if the collection is gone, or is for another deployment than it was when it was read.
+// [collection.ErrChanged] if the collection is gone, or is for another deployment or has another unique key than
+// when it was read: the log looks for the run that has the key by what it was asked at first.
 func (c *Collector) start(ctx context.Context, found collection.Collection, by writer) (entities.Run, error) {
 	deployment, err := c.queue.StartDeployment(ctx, found.Project, found.Workflow, found.Deployment)
 	if err != nil {
@@ -134,7 +135,7 @@ func (c *Collector) start(ctx context.Context, found collection.Collection, by w
 				if err := valid(); err != nil {
 					return err
 				}
-				if locked == nil || locked.Deployment != found.Deployment {
+				if locked == nil || locked.Deployment != found.Deployment || locked.Data.UniqueKey != found.Data.UniqueKey {
 					return collection.ErrChanged
 				}
 				added, err := by.admit(*locked)
