@@ -19,6 +19,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
 	"github.com/stepwell-dev/stepwell/pg"
+	"github.com/stepwell-dev/stepwell/starts/schedule"
 )
 
 // Continuation says as which run another one goes on. One transaction ends the run and begins the next, which takes
@@ -184,7 +185,11 @@ func (d *decision) queueNext(b *pgx.Batch) {
 		return
 	}
 	d.next.queueAlone(b)
-	if run := d.next.after.Run; len(run.Limits) > 0 {
+	run := d.next.after.Run
+	if len(run.Limits) > 0 {
 		limit.PassOn(b, run.ContinuedFrom, run.ID)
+	}
+	if name := run.Attributes[schedule.AttributeName]; name != "" {
+		schedule.PassOn(b, run.Project, name, run.ContinuedFrom, run.ID)
 	}
 }

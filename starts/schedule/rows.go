@@ -124,6 +124,15 @@ func Update(w pg.Writer, s Schedule) {
 		WHERE id = $3`, Args: s.values()})
 }
 
+// PassOn queues that a schedule waits for the end of another run instead of one that it has started, with whose work
+// that goes on: the first one may be deleted before the last one ends.
+func PassOn(b *pgx.Batch, project entities.Project, name string, from, to entities.RunID) {
+	b.Queue(`
+		UPDATE schedules SET revision = revision + 1, run_id = CASE WHEN run_id = $3 THEN $4 ELSE run_id END,
+			backfill_run_id = CASE WHEN backfill_run_id = $3 THEN $4 ELSE backfill_run_id END
+		WHERE project = $1 AND name = $2 AND $3 IN (run_id, backfill_run_id)`, project, name, from, to)
+}
+
 // Payloads implements [atrest.Row].
 func (s *Schedule) Payloads(o *atrest.Opener) { o.Bytes(s.input().Place, &s.Input) }
 

@@ -125,7 +125,8 @@ type Schedule struct {
 	DecidedUntil time.Time
 	// NextAt is the next tick; nil if there is none.
 	NextAt *time.Time
-	// WaitingAt is the tick that waits for the end of the last run, RunID, and WaitingMore are those behind it.
+	// WaitingAt is the tick that waits for the end of the last run, RunID, and WaitingMore are those behind it. A run that
+	// continues as another one is replaced by that.
 	WaitingAt   *time.Time
 	WaitingMore []time.Time
 	RunID       entities.RunID
