@@ -162,9 +162,41 @@ func Open(c atrest.Codec, row atrest.Row) error {
 // collect collects rows, and opens their payloads when all are read.
 func collect[T any](rows pgx.Rows) ([]T, error) {
 	codec := CodecOf(rows)
-	items, err := pgx.CollectRows(rows, pgx.RowToStructByName[T])
+	items, err := pgx.CollectRows(rows, new(structScanner[T]).scan)
 	if err == nil {
 		err = OpenRows(codec, items)
 	}
 	return items, err
+}
+
+// structScanner scans the rows of a query as [pgx.RowToStructByName] does, but finds the fields of the columns once and
+// not for each row, which takes as long as scanning them.
+type structScanner[T any] struct {
+	value  *T
+	fields []any // pointers to those of the value
+}
+
+func (s *structScanner[T]) scan(row pgx.CollectableRow) (T, error) {
+	if s.value == nil {
+		first := fieldsRow{row, &s.fields}
+		value, err := pgx.RowToAddrOfStructByName[T](first)
+		s.value = value
+		return *value, err
+	}
+	var zero T
+	*s.value = zero
+	err := row.Scan(s.fields...)
+	return *s.value, err
+}
+
+// fieldsRow is a row that keeps the fields into which it is scanned.
+type fieldsRow struct {
+	pgx.CollectableRow
+
+	fields *[]any
+}
+
+func (r fieldsRow) Scan(fields ...any) error {
+	*r.fields = fields
+	return r.CollectableRow.Scan(fields...)
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -165,3 +166,28 @@ func TestPayloadsWithoutACodec(t *testing.T) {
 }
 
 func firstRows(rows pgx.Rows, err error) (pgx.Rows, error, error) { return rows, err, pgx.ErrNoRows }
+
+// TestRowsShareNothing: the fields of a row have nothing of the row before.
+func TestRowsShareNothing(t *testing.T) {
+	t.Parallel()
+	type row struct {
+		ID     int
+		Labels map[string]string
+		At     *string
+		Bytes  []byte
+	}
+	got, err := pg.CollectAll[row](notes(t).Query(t.Context(), `
+		SELECT * FROM (VALUES
+			(1, '{"a": "1"}'::jsonb, 'x', '\x01'::bytea), (2, '{"b": "2"}', NULL, NULL), (3, NULL, 'y', '\x02')
+		) AS rows (id, labels, at, bytes) ORDER BY id`))
+	want := []row{
+		{1, map[string]string{"a": "1"}, new("x"), []byte{1}}, {2, map[string]string{"b": "2"}, nil, nil},
+		{3, nil, new("y"), []byte{2}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("error %v (-want +got):\n%s", err, diff)
+	}
+	if got, err := pg.CollectAll[row](notes(t).Query(t.Context(), `SELECT 1 AS id`)); err == nil {
+		t.Errorf("columns are missing: got %v, want an error", got)
+	}
+}
