@@ -3,6 +3,7 @@ package read
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -138,10 +139,17 @@ func (l *Log) EventsAt(ctx context.Context, at []Position, with Payloads) (map[P
 		if with == WithPayloads {
 			columns, args = sizedColumns(`$3`), append(slices.Clip(args), limit)
 		}
-		events, err := pg.CollectAll[sizedEvent](l.pool.Query(ctx, `SELECT `+columns+from, args...))
-		for _, e := range events {
-			found[Position{e.RunID, e.Seq}] = e.Event
-			size += e.Size
+		rows, err := l.pool.Query(ctx, `SELECT `+columns+from, args...)
+		if err != nil {
+			return 0, err
+		}
+		events, _, err := collectPage(rows, len(at), math.MaxInt, func(s *eventScanner, r *Row) (int, error) {
+			err := s.scan(r)
+			size += s.size
+			return 0, err
+		})
+		for i := range events {
+			found[Position{events[i].RunID, events[i].Seq}] = events[i].Event()
 		}
 		return size, err
 	})
@@ -169,7 +177,7 @@ func fromWanted(at []Position) (from string, args []any) {
 func (l *Log) LastStarts(
 	ctx context.Context, runID entities.RunID, steps []entities.StepID,
 ) (map[entities.StepID]entities.Event, error) {
-	events, err := pg.CollectAll[entities.Event](l.pool.Query(ctx, `
+	events, err := CollectEvents(l.pool.Query(ctx, `
 		SELECT last.* FROM unnest($2::text[]) AS step (id)
 		CROSS JOIN LATERAL (
 			SELECT `+WithoutPayloads.columns()+` FROM events

@@ -30,15 +30,12 @@ type eventScanner struct {
 
 	run        entities.RunID // of the last row, as is correlated
 	correlated string
-	known      map[string]*entities.EventData
+	known      knownData
 }
-
-// maxKnown is how many different data a scanner remembers.
-const maxKnown = 64
 
 // newEventScanner returns a scanner for rows with the columns of [entities.Event], and perhaps size and xid.
 func newEventScanner(rows pgx.Rows) (*eventScanner, error) {
-	s := &eventScanner{rows: rows, known: map[string]*entities.EventData{}}
+	s := &eventScanner{rows: rows}
 	columns := map[string]any{
 		"run_id": &s.runID, "seq": &s.seq, "type": &s.eventType, "correlation_id": &s.correlationID,
 		"spec_version": &s.specVersion, "created_at": &s.createdAt, "occurred_at": &s.occurredAt,
@@ -62,9 +59,9 @@ func (s *eventScanner) scan(r *Row) error {
 	if string(s.runID) != string(s.run) {
 		s.run = entities.RunID(s.runID)
 	}
-	data, err := s.decodeData()
+	data, err := s.known.decode(s.data)
 	if err != nil {
-		return err
+		return fmt.Errorf("decode the data of event %d of %s: %w", s.seq, s.run, err)
 	}
 	if string(s.correlationID) != s.correlated {
 		s.correlated = string(s.correlationID)
@@ -79,16 +76,25 @@ func (s *eventScanner) scan(r *Row) error {
 	return nil
 }
 
-func (s *eventScanner) decodeData() (*entities.EventData, error) {
-	if known, ok := s.known[string(s.data)]; ok {
+// knownData has data of earlier events by its JSON, so that equal data is decoded once.
+type knownData map[string]*entities.EventData
+
+// maxKnown is how many different data are remembered.
+const maxKnown = 64
+
+func (k *knownData) decode(text []byte) (*entities.EventData, error) {
+	if known, ok := (*k)[string(text)]; ok {
 		return known, nil
 	}
 	data := new(entities.EventData)
-	if err := json.Unmarshal(s.data, data); err != nil {
-		return nil, fmt.Errorf("decode the data of event %d of %s: %w", s.seq, s.run, err)
+	if err := json.Unmarshal(text, data); err != nil {
+		return nil, err
 	}
-	if len(s.known) < maxKnown {
-		s.known[string(s.data)] = data
+	if *k == nil {
+		*k = knownData{}
+	}
+	if len(*k) < maxKnown {
+		(*k)[string(text)] = data
 	}
 	return data, nil
 }

@@ -137,7 +137,7 @@ func TestTimelineOfStepsKeepsItsPlan(t *testing.T) {
 	}
 	for _, sql := range []string{
 		`SET plan_cache_mode = force_generic_plan`,
-		`PREPARE q AS ` + fmt.Sprintf(timelineLater, fmt.Sprintf(timelineSteps, "ASC"), "ASC", MaxLater),
+		`PREPARE q AS ` + fmt.Sprintf(timelineEvents, fmt.Sprintf(timelineSteps, "ASC"), "ASC", MaxLater),
 	} {
 		if _, err := conn.Exec(t.Context(), sql); err != nil {
 			t.Fatal(err)
@@ -163,7 +163,7 @@ func TestEventsOfAnEntityAreFoundByItsID(t *testing.T) {
 		sql   string
 		scans int
 	}{
-		"timeline": {fmt.Sprintf(timelineLater, fmt.Sprintf(timelineParts, "ASC"), "ASC", MaxLater), 1},
+		"timeline": {fmt.Sprintf(timelineEvents, fmt.Sprintf(timelineParts, "ASC"), "ASC", MaxLater), 1},
 		"hooks":    {hookHistory + ` AND made.run_id = $1`, 3},
 		"waits":    {waitHistory + ` AND made.run_id = $1`, 3},
 	} {

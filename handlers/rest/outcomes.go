@@ -123,7 +123,7 @@ func (s *Server) timelineOutcomes(
 				closed = e.At
 			}
 		}
-		if h, ok := asking(p.ID, p.Seq, p.Data, received, closed); ok {
+		if h, ok := asking(p.ID, p.Seq, *p.Data, received, closed); ok {
 			hooks = append(hooks, h)
 		}
 	}
