@@ -358,7 +358,7 @@ func (p *player) compared(t *testing.T) (list []string) {
 			v.Data.Step.DeploymentID = ""
 		}
 		v.Data.RetryAfter = nil
-		v.RunID, v.Seq, v.ID = "", 0, ""
+		v.RunID, v.Seq, v.ID = "", 0, 0
 		text, err := json.Marshal(v)
 		if err != nil {
 			t.Fatal(err)

@@ -240,9 +240,16 @@ const (
 
 // eventIDAt returns the ID of the event at position seq, which is the same in each run.
 func eventIDAt(seq int64) EventID {
+	var buf [len(eventIDPrefix) + len(eventIDZeros)]byte
+	return EventID(AppendEventID(buf[:0], seq))
+}
+
+// AppendEventID appends the public ID of the event at position seq of a run.
+func AppendEventID(dst []byte, seq int64) []byte {
 	var buf [20]byte
 	digits := strconv.AppendInt(buf[:0], seq, 10)
-	return EventID(eventIDPrefix + eventIDZeros[len(digits):] + string(digits))
+	dst = append(append(dst, eventIDPrefix...), eventIDZeros[len(digits):]...)
+	return append(dst, digits...)
 }
 
 // Seq returns the event's position. It fails with [ErrInvalid] on any text that eventIDAt does not return.

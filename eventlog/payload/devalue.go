@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -40,11 +41,40 @@ type devalueDecoder struct {
 	open   []int
 	nested int
 	path   []place
-	// fewOpen and fewPlaces are the memory of open and path, if it is enough.
-	fewOpen   [fewItems]int
-	fewPlaces [4]place
+	// lists and objects have the elements and the members of the values that are being written, the innermost last.
+	lists   [][]byte
+	objects []field
 	// err is the first error. Nothing is written after it.
 	err error
+}
+
+// devalueDecoders keeps the memory of decoders for the next payloads, of which a log has thousands.
+var devalueDecoders = sync.Pool{New: func() any { return new(devalueDecoder) }}
+
+// keptValues is of how many values the memory of a decoder is kept.
+const keptValues = 1024
+
+// newDevalueDecoder returns a decoder of a list of values.
+func newDevalueDecoder(data []byte, limit int) *devalueDecoder {
+	d := devalueDecoders.Get().(*devalueDecoder) //nolint:forcetypeassert // the pool has nothing else
+	*d = devalueDecoder{
+		limit: limit, work: 8 * limit,
+		out:  make([]byte, 0, len(data)), // what is written is rarely longer than what is read
+		open: d.open, path: d.path[:0], lists: appendItems(d.lists[:0], data), objects: d.objects[:0],
+	}
+	d.values = d.lists
+	d.open = slices.Grow(d.open[:0], len(d.values))[:len(d.values)]
+	clear(d.open)
+	return d
+}
+
+// free gives the memory of the decoder back, apart from what it has written. It refers to the payload until others
+// overwrite it, or it is collected.
+func (d *devalueDecoder) free() {
+	if max(cap(d.open), cap(d.path), cap(d.lists), cap(d.objects)) <= keptValues {
+		d.out = nil
+		devalueDecoders.Put(d)
+	}
 }
 
 // place is where a value is in its parent: its key as a JSON string, or its position if there is none.
@@ -73,15 +103,11 @@ func decodeDevalue(data []byte, limit int) (_ json.RawMessage, work int, _ error
 		value, err := decodeConstant(s.value())
 		return value, len(data), err
 	}
-	values := items(data)
-	if len(values) == 0 {
+	d := newDevalueDecoder(data, limit)
+	defer d.free()
+	if len(d.values) == 0 {
 		return nil, len(data), errOpaque
 	}
-	d := &devalueDecoder{
-		values: values, limit: limit, work: 8 * limit,
-		out: make([]byte, 0, len(data)), // what is written is rarely longer than what is read
-	}
-	d.open, d.path = append(d.fewOpen[:0], make([]int, len(values))...), d.fewPlaces[:0]
 	d.writeValue(0)
 	work = len(data) + 8*limit - d.work + len(d.out)
 	if d.err != nil {
@@ -201,14 +227,20 @@ func (d *devalueDecoder) leave(n int) {
 // writeNested writes an object or a list.
 func (d *devalueDecoder) writeNested(raw []byte) {
 	if raw[0] == '{' {
-		d.writeObject(fields(raw), "")
+		first := len(d.objects)
+		d.objects = appendFields(d.objects, raw)
+		d.writeObject(d.objects[first:], "")
+		d.objects = d.objects[:first]
 		return
 	}
-	if list := items(raw); len(list) > 0 && list[0][0] == '"' {
+	first := len(d.lists)
+	d.lists = appendItems(d.lists, raw)
+	if list := d.lists[first:]; len(list) > 0 && list[0][0] == '"' {
 		d.writeTyped(list)
 	} else {
 		d.writeList(list)
 	}
+	d.lists = d.lists[:first]
 }
 
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")

@@ -80,40 +80,41 @@ func nestLength(b []byte) int {
 }
 
 // items returns the elements of an array.
-func items(list []byte) [][]byte {
+func items(list []byte) [][]byte { return appendItems(nil, list) }
+
+// appendItems appends the elements of an array.
+func appendItems(dst [][]byte, list []byte) [][]byte {
 	s := scanner{list}
 	if !s.skip('[') || s.skip(']') {
-		return nil
+		return dst
 	}
-	all := make([][]byte, 0, min(fewItems, len(list)/2))
 	for {
-		all = append(all, s.value())
+		dst = append(dst, s.value())
 		if !s.skip(',') {
-			return all
+			return dst
 		}
 	}
 }
-
-// fewItems and fewFields are for how many elements and members memory is taken at once, which is enough for most.
-const fewItems, fewFields = 8, 4
 
 // field is a member of an object. The key is quoted.
 type field struct{ key, value []byte }
 
 // fields returns the members of an object in their order.
-func fields(object []byte) []field {
+func fields(object []byte) []field { return appendFields(nil, object) }
+
+// appendFields appends the members of an object in their order.
+func appendFields(dst []field, object []byte) []field {
 	s := scanner{object}
 	if !s.skip('{') || s.skip('}') {
-		return nil
+		return dst
 	}
-	all := make([]field, 0, min(fewFields, len(object)/4))
 	for {
 		s.space()
 		key := s.value()
 		s.skip(':')
-		all = append(all, field{key, s.value()})
+		dst = append(dst, field{key, s.value()})
 		if !s.skip(',') {
-			return all
+			return dst
 		}
 	}
 }

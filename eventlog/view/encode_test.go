@@ -24,7 +24,7 @@ func TestEncoderIsEncodingJSON(t *testing.T) {
 		{Changes: []entities.AttributeChange{{Key: "k", Value: &value}, {Key: "gone"}}, Open: []entities.StepID{"s"}},
 	}
 	payloads := []string{
-		"", `{"a" : [1, "x  y", "<é>"] }`, `devl[{"a":1,"b":2,"c":0},[2],"x \u2028 y"]`, "devl-1", "\xa1\x61a\x01", "encrsecret",
+		"", `{"a" : [1, "x  y", "<é>"] }`, "\t[ \"a \\\" b\\\\\" ,\r\n\"\\u0020\" , { } ] ", `devl[{"a":1,"b":2,"c":0},[2],"x \u2028 y"]`, "devl-1", "\xa1\x61a\x01", "encrsecret",
 		"\x00", "zstd", strings.Repeat(" ", 10) + "1", `"` + strings.Repeat("é", read.MaxListedPayload) + `"`,
 	}
 	times := []time.Time{at, {}, time.Date(12026, 1, 1, 0, 0, 0, 0, time.UTC), time.UnixMilli(1)}
@@ -36,7 +36,6 @@ func TestEncoderIsEncodingJSON(t *testing.T) {
 		}
 	}
 	var encoder Encoder
-	var list List
 	n := 0
 	for _, typ := range append(entities.EventTypes, "odd\"type") {
 		for i := range data {
@@ -46,7 +45,8 @@ func TestEncoderIsEncodingJSON(t *testing.T) {
 					RunID: "wrun_1", Seq: int64(n), Type: typ, CorrelationID: correlations[n%len(correlations)],
 					CreatedAt: times[n%len(times)], Data: &data[i], Payload: []byte(payload),
 				}
-				for _, e := range []Event{Plain(&row), list.Add(&read.Entry{Row: row, Size: int64(len(payload))})} {
+				listed, _ := Listed(&read.Entry{Row: row, Size: int64(len(payload))})
+				for _, e := range []Event{Plain(&row), listed} {
 					checkEncoding(t, &encoder, &e)
 				}
 			}

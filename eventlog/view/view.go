@@ -14,7 +14,7 @@ import (
 type Event struct {
 	RunID         entities.RunID     `json:"runId"`
 	Seq           int64              `json:"seq"`
-	ID            entities.EventID   `json:"id"`
+	ID            ID                 `json:"id"`
 	Type          entities.EventType `json:"type"`
 	CorrelationID string             `json:"correlationId,omitempty"`
 	CreatedAt     Time               `json:"createdAt"`
@@ -36,10 +36,18 @@ func (t Time) MarshalJSON() ([]byte, error) {
 	return t.appendTo(nil), nil
 }
 
+// ID is the position of an event, whose JSON is its public ID.
+type ID int64
+
+// MarshalJSON implements [json.Marshaler].
+func (id ID) MarshalJSON() ([]byte, error) {
+	return id.appendTo(nil), nil
+}
+
 // Plain returns the JSON form of an event without its payload.
 func Plain(r *read.Row) Event {
 	return Event{
-		RunID: r.RunID, Seq: r.Seq, ID: r.ID(), Type: r.Type, CorrelationID: r.CorrelationID,
+		RunID: r.RunID, Seq: r.Seq, ID: ID(r.Seq), Type: r.Type, CorrelationID: r.CorrelationID,
 		CreatedAt: Time{r.CreatedAt}, Data: r.Data,
 	}
 }
@@ -80,10 +88,12 @@ func asError(reason json.RawMessage) json.RawMessage {
 	return reason
 }
 
-// List converts the events of a list one by one. It omits payloads that have more than [read.MaxListedPayload] bytes,
-// stored or decoded. The zero List is empty.
+// List encodes the events of a list one by one, as [Encoder] does. It omits payloads that have more than
+// [read.MaxListedPayload] bytes, stored or decoded. The zero List is empty.
 type List struct {
-	work int
+	encoder Encoder
+	events  int
+	work    int
 }
 
 // maxWork limits the work of decoding the payloads of one page, in bytes of JSON: see [payload.Decoded]. It takes about
@@ -93,27 +103,35 @@ const maxWork = read.MaxPageBytes
 // partWork is about how much of that work is done at a time: some milliseconds at worst.
 const partWork = 128 << 10
 
-// AddPart appends the JSON form of the next events of the list: of all that remain, unless decoding their payloads is
-// much work. It appends none if the page must end here, because decoding has been enough work.
-func (l *List) AddPart(events []Event, entries []read.Entry) []Event {
+// AppendPart appends the next events of the list, with commas between them, and returns how many: all of the entries,
+// unless decoding their payloads is much work. It appends none if the page must end here, because decoding has been
+// enough work.
+func (l *List) AppendPart(dst []byte, entries []read.Entry) (_ []byte, n int, err error) {
 	until := min(l.work+partWork, maxWork)
-	for i := range entries {
-		if l.work >= until {
-			break
+	for ; n < len(entries) && l.work < until; n++ {
+		v, work := Listed(&entries[n])
+		l.work += work
+		if dst, err = l.Append(dst, &v); err != nil {
+			return dst, n, err
 		}
-		events = append(events, l.Add(&entries[i]))
 	}
-	return events
+	return dst, n, nil
 }
 
-// Add returns the JSON form of the next event of the list.
-func (l *List) Add(e *read.Entry) Event {
-	if e.Size > read.MaxListedPayload {
-		v := Plain(&e.Row)
-		v.Truncated = true
-		return v
+// Append appends the next event of the list, after a comma if it is not the first.
+func (l *List) Append(dst []byte, e *Event) ([]byte, error) {
+	if l.events++; l.events > 1 {
+		dst = append(dst, ',')
 	}
-	v, work := show(&e.Row, read.MaxListedPayload)
-	l.work += work
-	return v
+	return l.encoder.Append(dst, e)
+}
+
+// Listed returns the JSON form of an event of a list, and the work of decoding its payload.
+func Listed(e *read.Entry) (v Event, work int) {
+	if e.Size > read.MaxListedPayload {
+		v = Plain(&e.Row)
+		v.Truncated = true
+		return v, 0
+	}
+	return show(&e.Row, read.MaxListedPayload)
 }

@@ -1,9 +1,11 @@
 package view
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
+	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 )
 
@@ -24,24 +26,32 @@ func TestListIsDecodedInParts(t *testing.T) {
 		{"too many large payloads", large, 2 * maxWork / len(large), 0, false},
 	} {
 		entries := make([]read.Entry, tt.events)
+		data := new(entities.EventData)
 		for i := range entries {
 			payload := []byte(tt.payload)
-			entries[i] = read.Entry{Row: read.Row{Seq: int64(i + 1), Payload: payload}, Size: int64(len(payload))}
+			entries[i] = read.Entry{Row: read.Row{Seq: int64(i + 1), Data: data, Payload: payload}, Size: int64(len(payload))}
 		}
 		var list List
-		var events []Event
-		parts := 0
+		text := []byte("[")
+		n, parts := 0, 0
 		for {
-			before := len(events)
-			events = list.AddPart(events, entries[before:])
-			if len(events) == before {
+			var added int
+			var err error
+			if text, added, err = list.AppendPart(text, entries[n:]); err != nil {
+				t.Fatal(err)
+			}
+			if added == 0 {
 				break
 			}
-			parts++
+			n, parts = n+added, parts+1
 		}
-		if (len(events) == len(entries)) != tt.all || tt.all && parts != tt.parts {
+		if (n == len(entries)) != tt.all || tt.all && parts != tt.parts {
 			t.Errorf("%s: got %d of %d events in %d parts, want all: %t, in %d",
-				tt.name, len(events), len(entries), parts, tt.all, tt.parts)
+				tt.name, n, len(entries), parts, tt.all, tt.parts)
+		}
+		var events []struct{ Seq int64 }
+		if err := json.Unmarshal(append(text, ']'), &events); err != nil || len(events) != n {
+			t.Fatalf("%s: got %d events, error %v, want %d", tt.name, len(events), err, n)
 		}
 		for i, e := range events {
 			if e.Seq != int64(i+1) {

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -49,58 +50,59 @@ func feedPosition(e read.Entry) string { return read.FeedCursorOf(e).String() }
 func (r *request) answerEvents(
 	with read.Payloads, cursor func(read.Entry) string, query func() (read.Listing, error),
 ) error {
-	return answer(r, func() (page eventPage, err error) {
+	return answer(r, func() (eventPage, error) {
 		listing, err := query()
-		if err != nil {
-			return page, err
-		}
-		page.Cursor = listing.Cursor
-		page.Data, err = r.encodeEvents(r.eventForm(with), listing.Entries)
-		if n := len(page.Data); n < len(listing.Entries) && err == nil {
-			page.Cursor = cursor(listing.Entries[n-1])
-		}
-		return page, err
+		return eventPage{r, r.eventForm(with), listing, cursor}, err
 	})
 }
 
-// eventPage is a page of events, which may be thousands.
-type eventPage api.Page[view.Event]
+// eventPage is a page of events, which may be thousands: they are decoded while they are encoded.
+type eventPage struct {
+	r       *request
+	form    string
+	listing read.Listing
+	cursor  func(read.Entry) string
+}
 
 // appendJSON implements [appender].
 func (p eventPage) appendJSON(dst []byte) (_ []byte, err error) {
-	var encoder view.Encoder
-	dst = append(dst, `{"data":[`...)
-	for i := range p.Data {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		if dst, err = encoder.Append(dst, &p.Data[i]); err != nil {
-			return dst, err
-		}
+	entries, next := p.listing.Entries, p.listing.Cursor
+	dst, n, err := p.r.appendEvents(append(dst, `{"data":`...), p.form, entries)
+	if err != nil {
+		return dst, err
 	}
-	dst = append(dst, ']')
-	if p.Cursor != "" {
-		dst = strconv.AppendQuote(append(dst, `,"cursor":`...), p.Cursor)
+	if n < len(entries) {
+		next = p.cursor(entries[n-1])
+	}
+	if next != "" {
+		dst = strconv.AppendQuote(append(dst, `,"cursor":`...), next)
 	}
 	return append(dst, "}\n"...), nil
 }
 
-// encodeEvents encodes the entries of a list, or its first ones if they are much work to decode. It lets others decode
-// after each part.
-func (r *request) encodeEvents(form string, entries []read.Entry) (events []view.Event, err error) {
-	events = make([]view.Event, 0, len(entries))
+// appendEvents appends the entries of a list as JSON, or its first ones if they are much work to decode, and returns
+// how many. It lets others decode after each part.
+func (r *request) appendEvents(dst []byte, form string, entries []read.Entry) (_ []byte, n int, err error) {
+	var list view.List
+	dst = append(dst, '[')
 	if form != formShown {
-		for i := range entries {
-			events = append(events, plainEvent(form, &entries[i].Row))
+		for ; n < len(entries); n++ {
+			if dst, err = list.Append(dst, new(plainEvent(form, &entries[n].Row))); err != nil {
+				return dst, n, err
+			}
 		}
-		return events, r.ctx().Err()
+		return append(dst, ']'), n, r.ctx().Err()
 	}
-	var decoded view.List
-	for before := -1; before < len(events) && len(events) < len(entries) && err == nil; {
-		before = len(events)
-		events, err = decodeFor(r, func() []view.Event { return decoded.AddPart(events, entries[before:]) })
+	for part := -1; part != 0 && n < len(entries); n += part {
+		failed, err := decodeFor(r, func() (failed error) {
+			dst, part, failed = list.AppendPart(dst, entries[n:])
+			return failed
+		})
+		if err != nil || failed != nil {
+			return dst, n, cmp.Or(err, failed)
+		}
 	}
-	return events, err
+	return append(dst, ']'), n, nil
 }
 
 // The forms of an event, which differ in what the client may see or wants to.
@@ -127,7 +129,10 @@ func (r *request) encodeEvent(form string, e *read.Entry) (view.Event, error) {
 	if form != formShown {
 		return plainEvent(form, &e.Row), r.ctx().Err()
 	}
-	return decodeFor(r, func() view.Event { return new(view.List).Add(e) })
+	return decodeFor(r, func() view.Event {
+		v, _ := view.Listed(e)
+		return v
+	})
 }
 
 // plainEvent encodes an event without its payload.

@@ -16,7 +16,6 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/live"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
-	"github.com/stepwell-dev/stepwell/eventlog/view"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/incoming"
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
@@ -198,9 +197,9 @@ type (
 		Gone []api.GoneRun     `json:"gone"`
 	}
 	liveLogJSON struct {
-		From   int64        `json:"from"`
-		To     int64        `json:"to"`
-		Events []view.Event `json:"events,omitempty"`
+		From   int64           `json:"from"`
+		To     int64           `json:"to"`
+		Events json.RawMessage `json:"events,omitempty"`
 	}
 )
 
@@ -376,8 +375,11 @@ func (w liveWriter) update(n live.Update[liveRun]) (err error) {
 		send("runs", runs, failed)
 	}
 	if n.Log != nil {
-		events, failed := w.r.encodeEvents(w.r.eventForm(read.WithoutPayloads), n.Log.Events)
-		send("log", liveLogJSON{n.Log.From, n.Log.To, events}, failed)
+		log, failed := liveLogJSON{From: n.Log.From, To: n.Log.To}, error(nil)
+		if len(n.Log.Events) > 0 {
+			log.Events, _, failed = w.r.appendEvents(nil, w.r.eventForm(read.WithoutPayloads), n.Log.Events)
+		}
+		send("log", log, failed)
 	}
 	if n.Run != nil {
 		run, failed := w.run(*n.Run)

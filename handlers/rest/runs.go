@@ -2,6 +2,7 @@ package rest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"maps"
 	"net/http"
@@ -15,7 +16,6 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog"
 	"github.com/stepwell-dev/stepwell/eventlog/read"
 	"github.com/stepwell-dev/stepwell/eventlog/store"
-	"github.com/stepwell-dev/stepwell/eventlog/view"
 	"github.com/stepwell-dev/stepwell/handlers/auth"
 	"github.com/stepwell-dev/stepwell/handlers/rest/api"
 	"github.com/stepwell-dev/stepwell/pg"
@@ -453,8 +453,8 @@ func (r *request) invocation() string {
 // exchange is the answer to commands of a function that follows the log.
 type exchange struct {
 	// Seq is the position of the last of Events, or the position that the request named if there is none.
-	Seq    int64        `json:"seq"`
-	Events []view.Event `json:"events"`
+	Seq    int64           `json:"seq"`
+	Events json.RawMessage `json:"events"`
 	// More is set if the log goes on after Seq.
 	More bool `json:"more,omitempty"`
 }
@@ -465,14 +465,14 @@ func (s *Server) answerExchange(r *request, id entities.RunID, after int64, resu
 	if err != nil {
 		return err
 	}
-	events, err := r.encodeEvents(formShown, listing.Entries)
+	events, n, err := r.appendEvents(nil, formShown, listing.Entries)
 	if err != nil {
 		return err
 	}
-	if n := len(events); n > 0 {
-		after = events[n-1].Seq
+	if n > 0 {
+		after = listing.Entries[n-1].Seq
 	}
-	return r.JSON(http.StatusOK, exchange{after, events, listing.More || len(events) < len(listing.Entries)})
+	return r.JSON(http.StatusOK, exchange{after, events, listing.More || n < len(listing.Entries)})
 }
 
 // eventsAfter returns the first page of the run's events after the position. If the log is cached, it is in the results
