@@ -67,15 +67,19 @@ func BenchmarkReadLog(b *testing.B) {
 // BenchmarkRead measures the requests by which the dashboard and the Workflow SDK read runs, one by one.
 func BenchmarkRead(b *testing.B) {
 	e, pool, _ := newEcho(b, "")
-	run := longLog(b, pool, 100)
+	run, long := longLog(b, pool, 100), longLog(b, pool, 10_000)
+	var short entities.RunID
 	for range 200 {
-		longLog(b, pool, 12)
+		short = longLog(b, pool, 12)
 	}
 	for _, request := range []struct{ name, path string }{
 		{"runs", "/v1/runs?limit=50"},
 		{"run", "/v1/runs/%s?payloads=false"},
 		{"timeline", "/v1/runs/%s/timeline?limit=500"},
+		{"timeline/12", "/v1/runs/" + string(short) + "/timeline?limit=500"},
+		{"timeline/10000", "/v1/runs/" + string(long) + "/timeline?limit=500"},
 		{"log", "/v1/runs/%s/events"},
+		{"log/12", "/v1/runs/" + string(short) + "/events"},
 		{"wire-run", "/sdk/v2/runs/%s"},
 		{"wire-steps", "/sdk/v2/runs/%s/steps"},
 		{"wire-runs", "/sdk/v2/runs?limit=50"},
