@@ -91,8 +91,9 @@ class StreamTest(unittest.TestCase):
         waits.join(60)
         sender.end()
         self.assertEqual([c for w in sent for c in w["chunks"]], list(range(6)))
-        self.assertEqual([w["from"] for w in sent], [0, 1, 3, 5])
-        self.assertEqual([w["close"] for w in sent], [False, False, False, True])
+        closes = [6] if len(sent) == 5 else []  # alone, if what waited begins late
+        self.assertEqual([w["from"] for w in sent], [0, 1, 3, 5, *closes])
+        self.assertEqual([w["close"] for w in sent], [False] * (len(sent) - 1) + [True])
 
     def test_refusals_end_the_writer(self) -> None:
         call = {"server": {"features": ["stream"]}, "run": {"id": "r"}, "step": {"id": "s"}, "token": "t"}
