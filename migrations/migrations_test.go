@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { testdb.Main(m) }
 
 // tables are Stepwell's own tables.
 var tables = []string{
-	"api_keys", "archived_attributes", "archived_runs", "arrivals", "arrived_epochs", "arriving", "audit", "blobs", "catalogs", "collected", "collections", "data_keys", "departures", "deployments", "events", "feed_epochs", "flow_aliases", "flow_versions", "hooks", "leaving", "leaving_changes", "limit_clocks",
+	"api_keys", "archive_files", "archived_attributes", "archived_runs", "arrivals", "arrived_epochs", "arriving", "audit", "blobs", "catalogs", "collected", "collections", "data_keys", "departures", "deployments", "events", "feed_epochs", "flow_aliases", "flow_versions", "hooks", "leaving", "leaving_changes", "limit_clocks",
 	"limits", "message_keys", "messages", "pauses", "permits", "policies", "processes", "projects",
 	"retention", "run_attributes", "run_keys", "run_store", "run_wakes", "runs", "schedule_ticks", "schedules", "secrets", "server_keys", "session_codes",
 	"session_keys", "sessions", "signals", "signing_keys", "stats", "stats_progress", "step_results", "steps", "stream_chunks",

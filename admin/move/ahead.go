@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// pageRuns and pageCost bound what one transaction copies ahead: so many runs, and about so many events and chunks.
+	// pageRuns and pageCost bound what one transaction copies ahead: so many runs, and about so many events and chunks. A
+	// part of an archived run's file, of up to 1 MiB, costs as much as 40 of them.
 	pageRuns, pageCost = 500, 20_000
 	// followRuns is how many runs that have changed one transaction copies, and how few of them are left to the fence.
 	followRuns = 100
@@ -63,7 +64,8 @@ var pages = map[pass]string{
 		WHERE project = $1 AND completed_at IS NOT NULL AND (completed_at, id) > ($2, $3) AND ` + unchanged("id") + `
 		ORDER BY completed_at, id`,
 	archivedRuns: `
-		SELECT id, created_at AS at, 1 AS cost FROM archived_runs t
+		SELECT id, created_at AS at, 1 + 40 * (SELECT count(*) FROM archive_files f WHERE f.run_id = t.id) AS cost
+		FROM archived_runs t
 		WHERE project = $1 AND (created_at, id) > ($2, $3) AND ` + unchanged("id") + ` AND ` + notIn("runs", "id") + `
 		ORDER BY created_at, id`,
 	runKeys: `

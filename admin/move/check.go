@@ -66,7 +66,9 @@ func (m *Mover) checkSettings(ctx context.Context, project entities.Project) err
 	var objects, encrypted bool
 	err := m.From.QueryRow(ctx, `
 		SELECT EXISTS (SELECT FROM blobs WHERE project = $1 AND run_id IS NOT NULL)
-				OR EXISTS (SELECT FROM archived_runs WHERE project = $1),
+				OR EXISTS (
+					SELECT FROM archived_runs a
+					WHERE project = $1 AND NOT EXISTS (SELECT FROM archive_files f WHERE f.run_id = a.id)),
 			EXISTS (SELECT FROM data_keys WHERE project = $1 AND wrapped IS NOT NULL)`, project).Scan(&objects, &encrypted)
 	switch {
 	case err != nil:

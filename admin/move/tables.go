@@ -56,6 +56,7 @@ var tables = []table{
 	{name: "step_results", ahead: true, key: "run_id"},
 	{name: "archived_runs", ahead: true},
 	{name: "archived_attributes", ahead: true, goes: "archived_runs"},
+	{name: "archive_files", ahead: true, goes: "archived_runs"},
 	// Objects that no run has are the source's to delete.
 	{name: "blobs", ahead: true, where: `t.run_id IS NOT NULL`},
 	{name: "streams", ahead: true, from: renumbered("id"), values: map[string]string{"id": `n.new`}},

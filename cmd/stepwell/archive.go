@@ -9,6 +9,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog/archive"
 	"github.com/stepwell-dev/stepwell/eventlog/runfile"
@@ -43,7 +45,7 @@ func (c exportCmd) Run(ctx context.Context, stdout io.Writer, config config) err
 }
 
 type importCmd struct {
-	File string `arg:"" help:"An exported or archived file, or s3://BUCKET/KEY."`
+	File string `arg:"" help:"An exported or archived file, s3://BUCKET/KEY, or postgres:PROJECT/RUN."`
 }
 
 // Run restores the run in a file.
@@ -61,7 +63,7 @@ func (c importCmd) Run(ctx context.Context, stdout io.Writer, config config) err
 }
 
 type showCmd struct {
-	File string `arg:"" help:"An exported or archived file, or s3://BUCKET/KEY."`
+	File string `arg:"" help:"An exported or archived file, s3://BUCKET/KEY, or postgres:PROJECT/RUN."`
 }
 
 // Run prints the events and the streams in a file, without payloads.
@@ -100,17 +102,29 @@ func printRecord(w io.Writer, r upkeep.Record) {
 }
 
 func withArchived(ctx context.Context, config config, location string, do func(*runfile.Reader) error) error {
+	read := func(file io.ReadCloser) error {
+		defer func() { _ = file.Close() }()
+		r, err := runfile.NewReader(file)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		return do(r)
+	}
+	if archive.IsInDatabase(location) {
+		return withPool(ctx, config, func(pool *pgxpool.Pool) error {
+			file, err := archive.NewDatabase(pool, nil).OpenAt(ctx, location)
+			if err != nil {
+				return err
+			}
+			return read(file)
+		})
+	}
 	file, err := openArchived(ctx, config, location)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = file.Close() }()
-	r, err := runfile.NewReader(file)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	return do(r)
+	return read(file)
 }
 
 func openArchived(ctx context.Context, config config, location string) (io.ReadCloser, error) {

@@ -31,7 +31,8 @@ type config struct {
 	Provider providerConfig
 	// DataDir is the folder of the private Postgres of "dev".
 	DataDir string `env:"STEPWELL_DATA_DIR"`
-	// Archive is the folder or bucket that runs are exported to before they are deleted; "" disables archiving.
+	// Archive is the folder or bucket that runs are exported to before they are deleted, or [archive.InDatabase]; ""
+	// disables archiving.
 	Archive string `env:"STEPWELL_ARCHIVE"`
 	// Payloads is the folder or bucket of payloads that are larger than PayloadsOver; "" keeps all in the database.
 	Payloads      string `env:"STEPWELL_PAYLOADS"`

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -14,6 +15,7 @@ import (
 	"github.com/stepwell-dev/stepwell/entities"
 	"github.com/stepwell-dev/stepwell/eventlog/archive"
 	"github.com/stepwell-dev/stepwell/eventlog/blob"
+	"github.com/stepwell-dev/stepwell/eventlog/runfile"
 	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
 	"github.com/stepwell-dev/stepwell/migrations"
 	"github.com/stepwell-dev/stepwell/pg"
@@ -27,12 +29,33 @@ type retentionCmd struct {
 }
 
 // archive opens the archive of runs.
-func (p *program) archive(pool *pgxpool.Pool) (server.Archive, error) {
+func (p *program) archive(pool *pgxpool.Pool) (opened server.Archive, err error) {
 	maintainer := upkeep.NewMaintainer(pool, time.Now)
-	if location := p.config.Archive; archive.IsBucket(location) {
-		return archive.NewBucket(location, p.config.AWS.s3(), maintainer)
+	database := archive.NewDatabase(pool, maintainer)
+	switch location := p.config.Archive; {
+	case location == archive.InDatabase:
+		return database, nil
+	case archive.IsBucket(location):
+		opened, err = archive.NewBucket(location, p.config.AWS.s3(), maintainer)
+	default:
+		opened, err = archive.NewFolder(location, maintainer)
 	}
-	return archive.NewFolder(p.config.Archive, maintainer)
+	return earlier{opened, database}, err
+}
+
+// earlier is an archive that also reads what was archived in the database before.
+type earlier struct {
+	server.Archive
+	database *archive.Database
+}
+
+// Open implements [server.Archive].
+func (e earlier) Open(ctx context.Context, project entities.Project, id entities.RunID) (io.ReadCloser, error) {
+	file, err := e.Archive.Open(ctx, project, id)
+	if errors.Is(err, runfile.ErrNotArchived) {
+		return e.database.Open(ctx, project, id)
+	}
+	return file, err
 }
 
 const forever = "forever"

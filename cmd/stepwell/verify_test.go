@@ -249,6 +249,35 @@ func TestServerArchivesToFolder(t *testing.T) { // sets the environment
 		string(d.runs[0])+"\n")
 }
 
+// TestServerArchivesToTheDatabase: a run is archived, shown and imported with nothing but Postgres. A server with another
+// archive reads it, too.
+func TestServerArchivesToTheDatabase(t *testing.T) { // sets the environment
+	t.Setenv("DATABASE_URL", testdb.New(t))
+	d := newDatabase(t, 1)
+	d.add(t, eventlog.Request{RunID: d.runs[0], Type: entities.EventRunCompleted})
+	s := newServer(t, d.Config().ConnString(), server.RoleWorker)
+	s.config.Retention, s.config.Archive = time.Nanosecond, "postgres"
+	mustStart(t, s)
+	d.waitUntilEmpty(t)
+	s.stop(t.Context())
+	file := "postgres:default/" + string(d.runs[0])
+	wantOutput(t, []string{"import", file}, "", string(d.runs[0])+"\n")
+	wantOutput(t, []string{"show", "postgres:other/" + string(d.runs[0])},
+		"read archive file: the archive has no file of the run", "")
+	var shown, stderr bytes.Buffer
+	if err := run(t.Context(), []string{"show", file}, &shown, &stderr); err != nil || !strings.Contains(shown.String(), "run_completed") {
+		t.Errorf("show: got %v and\n%s", err, &shown)
+	}
+	s.config.Archive = t.TempDir()
+	folder, err := s.archive(d.Pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := folder.Open(t.Context(), entities.DefaultProject, d.runs[0]); err != nil {
+		t.Errorf("from a server with a folder: %v", err)
+	}
+}
+
 // waitUntilEmpty waits until all runs are deleted.
 func (d *database) waitUntilEmpty(t *testing.T) {
 	t.Helper()

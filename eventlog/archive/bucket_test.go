@@ -25,6 +25,7 @@ import (
 	"github.com/stepwell-dev/stepwell/eventlog/archive/s3test"
 	"github.com/stepwell-dev/stepwell/eventlog/runfile"
 	"github.com/stepwell-dev/stepwell/eventlog/upkeep"
+	"github.com/stepwell-dev/stepwell/migrations/testdb"
 )
 
 const location = "s3://" + s3test.Bucket + "/some/prefix"
@@ -58,10 +59,10 @@ func (f *fixture) enlarge(t *testing.T, megabytes int) {
 }
 
 // retention returns a retention that archives the run.
-func (f *fixture) retention(t *testing.T, b *Bucket, drop func(context.Context, pgx.Tx) error) *upkeep.Retention {
+func (f *fixture) retention(t *testing.T, s storing, drop func(context.Context, pgx.Tx) error) *upkeep.Retention {
 	t.Helper()
 	return upkeep.NewRetention(f.pool, upkeep.RetentionOptions{
-		Keep: time.Nanosecond, Archive: b.Store,
+		Keep: time.Nanosecond, Archive: s.Store,
 		DeleteRelated: func(ctx context.Context, tx pgx.Tx, _ entities.Project, _ []entities.RunID) error {
 			return drop(ctx, tx)
 		},
@@ -307,7 +308,17 @@ func TestUploadsOfAnySizeAreStored(t *testing.T) {
 func TestLargeRunIsArchivedInBoundedMemory(t *testing.T) { //nolint:paralleltest // it measures the memory of all
 	s, f := s3test.New(t), newFixture(t)
 	f.enlarge(t, 50)
-	b := f.bucket(t, access(s))
+	f.wantBounded(t, f.bucket(t, access(s)))
+	if n := len(s.Objects(t)[f.key()]); n < 50<<20 {
+		t.Errorf("the file has %d bytes only", n)
+	}
+	f.wantBounded(t, f.database())
+	testdb.In(f.pool).Want(t, "files of 50 parts", 1, `SELECT count(*) FROM archive_files WHERE last AND part >= 50`)
+}
+
+// wantBounded fails the test if storing the run takes much memory.
+func (f *fixture) wantBounded(t *testing.T, place storing) {
+	t.Helper()
 	defer debug.SetGCPercent(debug.SetGCPercent(10)) // so that the measurement contains little garbage
 	runtime.GC()
 	var m runtime.MemStats
@@ -322,7 +333,7 @@ func TestLargeRunIsArchivedInBoundedMemory(t *testing.T) { //nolint:paralleltest
 			peak = max(peak, m.HeapAlloc)
 		}
 	}()
-	_, err := b.Store(t.Context(), project, f.run)
+	_, err := place.Store(t.Context(), project, f.run)
 	done()
 	<-sampled
 	if err != nil {
@@ -331,9 +342,6 @@ func TestLargeRunIsArchivedInBoundedMemory(t *testing.T) { //nolint:paralleltest
 	t.Logf("the heap went from %d to %d MiB", base>>20, peak>>20)
 	if peak > base+64<<20 {
 		t.Errorf("the heap grew by %d MiB", (peak-base)>>20)
-	}
-	if n := len(s.Objects(t)[f.key()]); n < 50<<20 {
-		t.Errorf("the file has %d bytes only", n)
 	}
 }
 

@@ -23,7 +23,7 @@ import (
 	"github.com/stepwell-dev/stepwell/pg"
 )
 
-// storing is a folder or a bucket.
+// storing is a folder, a bucket or the database.
 type storing interface {
 	Store(context.Context, entities.Project, entities.RunID) (upkeep.RunSize, error)
 	Open(context.Context, entities.Project, entities.RunID) (io.ReadCloser, error)
@@ -54,12 +54,16 @@ func (f *fixture) pages(t *testing.T, logs *runfile.Logs, limit int, with read.P
 	}
 }
 
-// TestArchivedRunsAreFoundAndRead: from a folder and a bucket, without an import.
+// TestArchivedRunsAreFoundAndRead: from a folder, a bucket and the database, without an import.
 func TestArchivedRunsAreFoundAndRead(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(*testing.T, *fixture) storing{
 		"folder": func(t *testing.T, f *fixture) storing { return f.folder(t) },
 		"bucket": func(t *testing.T, f *fixture) storing { return f.bucket(t, access(s3test.New(t))) },
+		"database": func(t *testing.T, f *fixture) storing {
+			f.enlarge(t, 2)
+			return f.database()
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -106,7 +110,7 @@ func TestArchivedRunsAreFoundAndRead(t *testing.T) {
 	}
 }
 
-// TestArchivedRunsAreForgottenByAPass: the file can still be read.
+// TestArchivedRunsAreForgottenByAPass: the file can still be read. See also TestForgottenFilesAreDeleted.
 func TestArchivedRunsAreForgottenByAPass(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -25,7 +25,8 @@ type ExpiredRun struct {
 }
 
 // ExpiredRuns reads at most limit runs of the project that ended longer than keep ago by the database's clock, in the
-// order of their ends, after the given one. It leaves out runs with a hook that still holds its token.
+// order of their ends, after the given one. It leaves out runs with a hook that still holds its token, and those of a
+// project that leaves.
 func ExpiredRuns(
 	ctx context.Context, q pg.Querier, project entities.Project, keep time.Duration, after EndedRun, limit int,
 ) ([]ExpiredRun, error) {
@@ -38,7 +39,7 @@ const expiredRuns = `
 	SELECT id, last_seq, completed_at, chunks FROM (
 		SELECT id, last_seq, completed_at FROM runs r
 		WHERE project = $1 AND completed_at IS NOT NULL AND completed_at < now() - $2::interval
-			AND (completed_at, id) > ($3, $4)
+			AND (completed_at, id) > ($3, $4) AND NOT EXISTS (SELECT FROM departures d WHERE d.project = $1)
 			AND NOT EXISTS (
 				SELECT FROM hooks h WHERE h.run_id = r.id AND (h.expires_at IS NULL OR h.expires_at > now()))
 		ORDER BY completed_at, id LIMIT $5
@@ -67,7 +68,8 @@ func DeleteRuns(b *pgx.Batch, ids []entities.RunID) {
 }
 
 // DeleteCopies queues the deletion of what repeats payloads of an ended run outside of its log: streams, which the
-// caller has locked, the values of its store, results that apps have kept, and inputs of starts that it has collected.
+// caller has locked, the values of its store, results that apps have kept, inputs of starts that it has collected, and
+// the file of a run that was archived in the database and imported.
 func DeleteCopies(b *pgx.Batch, id entities.RunID, streams []Stream) {
 	ids := make([]int64, len(streams))
 	for i, s := range streams {
@@ -77,6 +79,7 @@ func DeleteCopies(b *pgx.Batch, id entities.RunID, streams []Stream) {
 	b.Queue(`DELETE FROM run_store WHERE run_id = $1`, id)
 	b.Queue(`DELETE FROM step_results WHERE run_id = $1`, id)
 	b.Queue(`UPDATE collected SET input = '' WHERE run_id = $1`, id)
+	b.Queue(`DELETE FROM archive_files WHERE run_id = $1`, id)
 }
 
 // KeepKeys queues that the keys of runs which are in an archive outlast them: the runs can be imported.

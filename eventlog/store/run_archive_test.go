@@ -41,6 +41,22 @@ func TestArchiveHasAllColumnsOfRuns(t *testing.T) {
 	}
 }
 
+// TestRunsAreListedAsTheyWereWhenTheyWereArchivedLast: one that was listed a moment ago is written again only if it has
+// grown.
+func TestRunsAreListedAsTheyWereWhenTheyWereArchivedLast(t *testing.T) {
+	t.Parallel()
+	pool := testdb.Pool(t)
+	insertRuns(t, pool, manyRuns())
+	archive(t, pool, `completed_at IS NOT NULL`)
+	testdb.Exec(t, pool, `CREATE TABLE before AS SELECT id, xmin::text AS written FROM archived_runs`)
+	testdb.Exec(t, pool, `UPDATE runs SET last_seq = last_seq + 1, error_code = 'late' WHERE id = (SELECT min(id) FROM before)`)
+	archive(t, pool, `completed_at IS NOT NULL`)
+	rows := testdb.In(pool)
+	rows.Want(t, "rows written again", 1, `SELECT count(*) FROM archived_runs a JOIN before USING (id) WHERE a.xmin::text <> written`)
+	rows.Want(t, "rows that differ", 0, `
+		SELECT count(*) FROM archived_runs a JOIN runs r USING (id) WHERE (a.last_seq, a.error_code) <> (r.last_seq, r.error_code)`)
+}
+
 // TestArchivedRunsAreForgotten: the oldest first, with their attributes; one that is archived again stays.
 func TestArchivedRunsAreForgotten(t *testing.T) {
 	t.Parallel()

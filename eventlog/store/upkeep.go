@@ -155,9 +155,9 @@ func (r Rows[T]) Each(ctx context.Context, q pg.Querier, s Span, do func(T) erro
 	return pg.Wrap(rows.Err(), "read rows")
 }
 
-// StoredBytes returns the size of a project's payloads, streams and collected inputs, as they were received: Postgres
-// may compress them, and needs more for rows and indexes. It reads all rows that have them, but not the data
-// themselves, because their lengths are in the rows.
+// StoredBytes returns the size of a project's payloads, streams and collected inputs, as they were received, and of its
+// archived runs' files in the database. Postgres may compress them, and needs more for rows and indexes. It reads all
+// rows that have them, but not the data themselves, because their lengths are in the rows.
 func StoredBytes(ctx context.Context, q pg.Querier, project entities.Project) (int64, error) {
 	return pg.CollectValue[int64](q.Query(ctx, `
 		SELECT ((
@@ -168,5 +168,8 @@ func StoredBytes(ctx context.Context, q pg.Querier, project entities.Project) (i
 			FROM streams s JOIN stream_chunks c ON c.stream_id = s.id WHERE s.project = $1
 		) + (
 			SELECT coalesce(sum(bytes), 0) FROM collections WHERE project = $1
+		) + (
+			SELECT coalesce(sum(octet_length(f.data)), 0)
+			FROM archived_runs a JOIN archive_files f ON f.run_id = a.id WHERE a.project = $1
 		))::bigint`, project))
 }

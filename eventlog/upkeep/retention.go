@@ -27,7 +27,7 @@ const (
 	orphanAge        = 7 * 24 * time.Hour
 	orphanBatchSize  = 1000
 	maxOrphanBatches = 100 // in one pass
-	// A statement removes this many archived runs from lists.
+	// A statement removes this many archived runs from lists, or parts of their files.
 	forgetBatchSize = 1000
 	// A key without a run is deleted at this age. Processes go by one that they have read for minutes.
 	unusedKeyAge = time.Hour
@@ -43,7 +43,8 @@ type RetentionOptions struct {
 	// [ErrUnreadable] if the run is damaged, and with [entities.ErrConflict] if another process stored the run
 	// meanwhile. Any other error counts as a failure of the archive.
 	Archive func(context.Context, entities.Project, entities.RunID) (RunSize, error)
-	// Listed is how long archived runs stay in lists of the archive; 0 means forever. Their files stay.
+	// Listed is how long archived runs stay in lists of the archive; 0 means forever. Their files stay, unless they are in
+	// the database.
 	Listed time.Duration
 	// Sweep deletes payloads outside of the database that no run has; nil if there are none. It returns how many.
 	Sweep func(context.Context) (int, error)
@@ -100,7 +101,7 @@ func (p *pass) sweep(ctx context.Context) (err error) {
 func (p *pass) forgetArchived(ctx context.Context) error {
 	for p.options.Listed > 0 {
 		n, err := store.ForgetArchived(ctx, pg.NewPool(p.pool), p.options.Listed, forgetBatchSize)
-		if err != nil || n < forgetBatchSize {
+		if err != nil || n == 0 {
 			return err
 		}
 	}
@@ -290,6 +291,18 @@ func lockRemovable(
 		}
 	}
 	return slices.Collect(maps.Keys(sizes)), streams, nil
+}
+
+// LockUnchanged locks an ended run and its streams until the transaction ends. It fails with [entities.ErrConflict] if
+// the run is gone or locked, has not ended, or has another size.
+func LockUnchanged(
+	ctx context.Context, tx pgx.Tx, project entities.Project, id entities.RunID, size RunSize,
+) error {
+	runs, _, err := lockRemovable(ctx, tx, project, removable{id: &size})
+	if err == nil && len(runs) == 0 {
+		err = entities.ErrConflict
+	}
+	return err
 }
 
 // removeUnusedKeys removes old keys whose run does not exist, and was not archived.

@@ -44,6 +44,7 @@ INSERT INTO archived_runs (id, project, deployment_id, workflow_name, status, sp
         root_id, depth, continued_from, continued_as, fork_of, fork_seq
     FROM runs WHERE id = 'wrun_1';
 INSERT INTO archived_attributes (run_id, key, value, project, created_at) VALUES ('wrun_0', 'k', 'v', 'shop', now());
+INSERT INTO archive_files (run_id, file, part, last, project, data) VALUES ('wrun_0', 7, 0, true, 'shop', '\x01');
 INSERT INTO blobs (id, project, run_id, size)
     VALUES ('00000000-0000-4000-8000-000000000001', 'shop', 'wrun_1', 9),
         ('00000000-0000-4000-8000-000000000002', 'shop', NULL, 9);
