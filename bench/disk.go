@@ -6,19 +6,24 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 )
 
-// wholeDatabase is the row with the sum of all relations.
-const wholeDatabase = "all"
+// wholeDatabase is the row with the sum of all relations, and wholeArchive the one with the sum of those that have
+// archived runs.
+const (
+	wholeDatabase = "all"
+	wholeArchive  = "archived: all"
+)
 
 // leastBytes is what a relation must take of a run to have a row.
 const leastBytes = 5
 
-// measureDisk measures what ended runs of three steps leave in each table and index after a vacuum, in bytes by run.
-// Each driver has a database of its own.
+// measureDisk measures what ended runs of three steps leave in each table and index after a vacuum, by run, and
+// then what is left of them when they are archived in the database. Each driver has a database of its own.
 func measureDisk(ctx context.Context, b *bench) ([]row, error) {
 	byRelation := map[string]map[string]float64{}
 	for _, d := range driversOf(openCase) {
@@ -32,7 +37,8 @@ func measureDisk(ctx context.Context, b *bench) ([]row, error) {
 			}
 			byRelation[relation][d.name] = bytes / float64(runs)
 		}
-		say("disk: %s leaves %.0f B a run in %d runs", d.name, byRelation[wholeDatabase][d.name], runs)
+		say("disk: %s leaves %.0f B a run in %d runs, and %.0f B once they are archived", d.name,
+			byRelation[wholeDatabase][d.name], runs, byRelation[wholeArchive][d.name])
 	}
 	var rows []row
 	for _, relation := range slices.Sorted(maps.Keys(byRelation)) {
@@ -65,7 +71,36 @@ func (b *bench) diskOf(ctx context.Context, d driver) (grown map[string]float64,
 	for relation, bytes := range before {
 		grown[relation] -= bytes
 	}
-	return grown, runs, nil
+	archived, err := s.archivedSizes(ctx, b)
+	maps.Copy(grown, archived)
+	return grown, runs, err
+}
+
+// archivedSizes has retention archive all runs in the database, and returns the bytes of relations with what is left
+// of them, and their sum. What other tables had of them is free for the next runs.
+func (s *testbed) archivedSizes(ctx context.Context, b *bench) (map[string]float64, error) {
+	began := time.Now()
+	worker, _, err := b.startServer(ctx, s.database, "worker", "STEPWELL_RETENTION=1ms", "STEPWELL_ARCHIVE=postgres")
+	if err != nil {
+		return nil, err
+	}
+	err = s.cluster.awaitEmpty(ctx, s.database, "runs")
+	if err := errors.Join(err, worker.Terminate()); err != nil {
+		return nil, fmt.Errorf("archive the runs: %w", err)
+	}
+	say("disk: archived in %s", time.Since(began).Round(time.Second/10))
+	sizes, err := s.relationSizes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	archived := map[string]float64{}
+	for relation, bytes := range sizes {
+		if strings.HasPrefix(relation, "archive") {
+			archived["archived: "+relation] = bytes
+			archived[wholeArchive] += bytes
+		}
+	}
+	return archived, nil
 }
 
 // endRuns executes at least as many runs as planned, and waits until nothing of them is queued. It vacuums often, as

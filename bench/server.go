@@ -13,17 +13,19 @@ import (
 // apiKey is the API key of the bench and its function.
 const apiKey = "sk_bench_0123456789abcdef"
 
-// startServer starts the server on a database with default settings.
-func (b *bench) startServer(ctx context.Context, database, serverRole string) (*harness.Process, *client, error) {
+// startServer starts the server on a database with default settings, but these.
+func (b *bench) startServer(
+	ctx context.Context, database, serverRole string, settings ...string,
+) (*harness.Process, *client, error) {
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), b.server, "serve", "--role", serverRole)
-	cmd.Env = []string{
+	cmd.Env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"),
 		"DATABASE_URL=" + b.cluster.url(database),
 		"STEPWELL_API_KEY=" + apiKey,
 		"STEPWELL_LISTEN=127.0.0.1:0",
 		"STEPWELL_ALLOW_ADDRESSES=loopback", // for the bench's function
 		"STEPWELL_LOG=json",                 // logs "listening" with the address
-	}
+	}, settings...)
 	p, addr, err := harness.Launch("server", cmd, harness.ServerReady)
 	if err != nil {
 		return nil, nil, err //nolint:wrapcheck // says what has failed
