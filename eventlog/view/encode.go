@@ -70,8 +70,8 @@ func appendPayload(dst []byte, e *Event) []byte {
 	return appendCompact(dst, e.Payload)
 }
 
-// appendCompact appends JSON without white space. It must be valid, as a decoded payload is: [json.Compact] takes longer
-// because it checks that again.
+// appendCompact appends JSON without white space. It must be valid, as a decoded payload is: [json.Compact] takes
+// longer, because it checks that again.
 func appendCompact(dst, valid []byte) []byte {
 	quoted := false
 	for i := 0; i < len(valid); i++ {
