@@ -33,7 +33,7 @@ GOTEST := GOFLAGS="$$GOFLAGS -vet=off" GORACE=atexit_sleep_ms=100 $(GO) run ./sc
 
 # The tests of these packages only calculate, for which the race detector takes up to ten times as long. The few that
 # use goroutines run with it nevertheless. Those of cmd/stepwell start its commands again and again, which takes four
-# times as long with it; the packages of the server are tested with it. test-long runs cmd/stepwell with it.
+# times as long with it; the packages of the server are tested with it. test-long runs cmd/stepwell and schema with it.
 WITHOUT_RACE := . ./cmd/stepwell ./flow ./flow/condition ./flow/goal ./flow/replay ./schema ./starts/schedule/cron
 
 # These tests of ONE_BY_ONE_IN try many cases, in each of which one statement, request or command follows another, or
@@ -156,7 +156,7 @@ test-long: $(BUNDLE) ## Run what `make test` leaves out: hostile clients, all in
 	@scripts/need postgres pgbouncer cc chromium faketime proxies
 	$(GO) test -race -shuffle=on -timeout 60m -p 1 $$($(GO) list ./e2e/... | grep -v /e2e/hostile)
 	$(GO) test -race -shuffle=on -timeout 20m ./e2e/hostile
-	STEPWELL_TEST_LONG=1 $(GO) test -race -shuffle=on -timeout 40m -p 1 ./cmd/stepwell $(ONE_BY_ONE_IN) ./starts/... ./e2e/tools
+	STEPWELL_TEST_LONG=1 $(GO) test -race -shuffle=on -timeout 40m -p 1 ./cmd/stepwell $(ONE_BY_ONE_IN) ./schema ./starts/... ./e2e/tools
 	$(GO) test -C bench -race -shuffle=on -timeout 10m ./...
 	STEPWELL_TEST_LONG=1 $(GO) test -race -timeout 20m -run '^TestSagasLeaveNothingBehind$$' ./e2e
 

@@ -23,7 +23,7 @@ const (
 const leastBytes = 5
 
 // measureDisk measures what ended runs of three steps leave in each table and index after a vacuum, by run, and
-// then what is left of them when they are archived in the database. Each driver has a database of its own.
+// then what they take when they are archived in the database. Each driver has a database of its own.
 func measureDisk(ctx context.Context, b *bench) ([]row, error) {
 	byRelation := map[string]map[string]float64{}
 	for _, d := range driversOf(openCase) {
@@ -76,8 +76,8 @@ func (b *bench) diskOf(ctx context.Context, d driver) (grown map[string]float64,
 	return grown, runs, err
 }
 
-// archivedSizes has retention archive all runs in the database, and returns the bytes of relations with what is left
-// of them, and their sum. What other tables had of them is free for the next runs.
+// archivedSizes has retention archive all runs in the database, and returns the bytes of the archive's tables and
+// indexes, and their sum. The space that other tables had for the runs is free for the next ones.
 func (s *testbed) archivedSizes(ctx context.Context, b *bench) (map[string]float64, error) {
 	began := time.Now()
 	worker, _, err := b.startServer(ctx, s.database, "worker", "STEPWELL_RETENTION=1ms", "STEPWELL_ARCHIVE=postgres")

@@ -153,7 +153,7 @@ var parts = []part{
 		"A server with nothing to do. An operation is a second. Postgres' share includes the cost of the " +
 			"measurement.", ""},
 	{"disk", measureDisk, "Disk", "Bytes that an ended run of three steps leaves in each table and index, after a " +
-		"vacuum. *archived*: what is left when it is archived in the database.", ""},
+		"vacuum. *archived*: the bytes in the tables of the archive, once the run is archived in the database.", ""},
 	{"sdk", measureSDK, "One app of the SDK, on two backends", "The same build of one app of the Workflow " +
 		"SDK (`workflow` 4.8.9), whose steps do nothing, on Stepwell and on the SDK's own " +
 		"`@workflow/world-postgres` 4.3.7, which runs in the app's process. Both use the same Postgres. The " +

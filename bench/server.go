@@ -13,7 +13,7 @@ import (
 // apiKey is the API key of the bench and its function.
 const apiKey = "sk_bench_0123456789abcdef"
 
-// startServer starts the server on a database with default settings, but these.
+// startServer starts the server on a database with default settings and these.
 func (b *bench) startServer(
 	ctx context.Context, database, serverRole string, settings ...string,
 ) (*harness.Process, *client, error) {

@@ -167,6 +167,14 @@ func TestPayloadsWithoutACodec(t *testing.T) {
 
 func firstRows(rows pgx.Rows, err error) (pgx.Rows, error, error) { return rows, err, pgx.ErrNoRows }
 
+// joined is a value to which each scan adds.
+type joined string
+
+func (j *joined) Scan(v any) error {
+	*j += joined(fmt.Sprint(v))
+	return nil
+}
+
 // TestRowsShareNothing: the fields of a row have nothing of the row before.
 func TestRowsShareNothing(t *testing.T) {
 	t.Parallel()
@@ -175,14 +183,15 @@ func TestRowsShareNothing(t *testing.T) {
 		Labels map[string]string
 		At     *string
 		Bytes  []byte
+		Joined joined
 	}
 	got, err := pg.CollectAll[row](notes(t).Query(t.Context(), `
-		SELECT * FROM (VALUES
+		SELECT *, id::text AS joined FROM (VALUES
 			(1, '{"a": "1"}'::jsonb, 'x', '\x01'::bytea), (2, '{"b": "2"}', NULL, NULL), (3, NULL, 'y', '\x02')
 		) AS rows (id, labels, at, bytes) ORDER BY id`))
 	want := []row{
-		{1, map[string]string{"a": "1"}, new("x"), []byte{1}}, {2, map[string]string{"b": "2"}, nil, nil},
-		{3, nil, new("y"), []byte{2}},
+		{1, map[string]string{"a": "1"}, new("x"), []byte{1}, "1"}, {2, map[string]string{"b": "2"}, nil, nil, "2"},
+		{3, nil, new("y"), []byte{2}, "3"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("error %v (-want +got):\n%s", err, diff)

@@ -338,7 +338,10 @@ func TestRefusedMovesChangeNothing(t *testing.T) {
 		"unreachable":   {change: func(m *Mover) { m.To = away }, why: "cannot be reached"},
 		"objects":       {change: func(m *Mover) { m.SameSettings = false }, why: "STEPWELL_PAYLOADS"},
 		"encrypted": {
-			from: `DELETE FROM blobs; DELETE FROM archived_runs`, change: func(m *Mover) { m.SameSettings = false }, why: "STEPWELL_ENCRYPTION_KEYS",
+			from: `DELETE FROM blobs`, change: func(m *Mover) { m.SameSettings = false }, why: "STEPWELL_ENCRYPTION_KEYS",
+		},
+		"archive": {
+			from: `DELETE FROM blobs; DELETE FROM archive_files`, change: func(m *Mover) { m.SameSettings = false }, why: "STEPWELL_ARCHIVE",
 		},
 		"half gone": {
 			to:  `INSERT INTO departures (project, here, cell, target, moved_at) VALUES ('shop', 'eu2', 'eu1', '', now())`,

@@ -169,7 +169,7 @@ func (d *Database) OpenAt(ctx context.Context, location string) (io.ReadCloser, 
 type rowReader struct {
 	ctx  context.Context //nolint:containedctx // Read has none
 	pool *pgxpool.Pool
-	part store.ArchivePart // its data are what is left of it
+	part store.ArchivePart // its data are those that have not been read yet
 }
 
 var errReplaced = errors.New("the file was replaced, or deleted, while it was read: try again")

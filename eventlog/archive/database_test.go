@@ -241,7 +241,7 @@ func TestForgottenFilesAreDeleted(t *testing.T) {
 	}
 	forget(3)
 	if f.stored(t) != nil {
-		t.Error("what is left of a file can be opened")
+		t.Error("a file without its first parts can be opened")
 	}
 	for _, want := range []int{1, 0} {
 		forget(want)

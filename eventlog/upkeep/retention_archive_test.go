@@ -227,3 +227,17 @@ func TestRacingRetentionsWithAnArchive(t *testing.T) {
 		t.Errorf("%d runs were removed, want %d", removed.Load(), runs)
 	}
 }
+
+// TestRunsOfAProjectThatLeavesAreNotArchived: its rows may not change any more, and the archive of the other cell is to
+// have them.
+func TestRunsOfAProjectThatLeavesAreNotArchived(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.expired(t, 2*keep)
+	f.exec(t, `INSERT INTO departures (project, here, cell, target) SELECT project, 'eu1', 'eu2', '' FROM runs WHERE id = $1`, id)
+	r := f.retention(archiving(func(context.Context, entities.Project, entities.RunID) (RunSize, error) {
+		t.Error("the run was archived")
+		return RunSize{}, nil
+	}))
+	wantPass(t, r, PassResult{})
+}
